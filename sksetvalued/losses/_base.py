@@ -1,0 +1,156 @@
+"""What every loss shares: validation, reduction, weights, and what it asks of an estimator."""
+
+import inspect
+
+import torch
+from torch import nn
+
+REDUCTIONS = ("mean", "sum", "none")
+
+#: Losses that estimators accept by name, filled by the subclasses of :class:`SetLoss`.
+LOSSES = {}
+
+
+def check_reduction(reduction):
+    """Raise ValueError unless `reduction` is one that torch knows."""
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"reduction must be one of {REDUCTIONS}, got {reduction!r}.")
+
+
+def check_scores_and_target(input, target):
+    """Raise unless `input` is (n_samples, n_classes) and `target` holds its class indices."""
+    if input.ndim != 2:
+        raise ValueError(
+            "input must hold scores of shape (n_samples, n_classes), "
+            f"got a tensor of shape {tuple(input.shape)}."
+        )
+    if target.shape != input.shape[:1]:
+        raise ValueError(
+            f"target must have shape ({input.shape[0]},), one class index per row of input, "
+            f"got {tuple(target.shape)}."
+        )
+    if target.dtype.is_floating_point or target.dtype == torch.bool:
+        raise TypeError(f"target must hold class indices as integers, got {target.dtype}.")
+    # On an accelerator the range is left to the kernels: looking would wait for the device.
+    if target.device.type == "cpu" and target.numel():
+        low, high = torch.aminmax(target)
+        if low < 0 or high >= input.shape[1]:
+            raise ValueError(
+                f"target must lie in [0, {input.shape[1] - 1}] for scores of "
+                f"{input.shape[1]} classes, got values in [{low.item()}, {high.item()}]."
+            )
+
+
+def at_least_float32(input):
+    """Return half-precision scores as float32, others unchanged."""
+    return input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
+
+
+def reduce_loss(loss, reduction="mean", sample_weight=None):
+    """Weigh and reduce the losses of the samples.
+
+    Parameters
+    ----------
+    loss : Tensor of shape (n_samples,)
+    reduction : {"mean", "sum", "none"}
+        "mean" divides by the sum of the weights.
+    sample_weight : Tensor of shape (n_samples,), optional
+    """
+    check_reduction(reduction)
+    if sample_weight is not None:
+        sample_weight = sample_weight.to(loss.dtype)
+        loss = loss * sample_weight
+    if reduction == "none":
+        return loss
+    if reduction == "sum":
+        return loss.sum()
+    if sample_weight is None:
+        return loss.mean()
+    return loss.sum() / sample_weight.sum()
+
+
+class SetLoss(nn.Module):
+    """Base class of the losses.
+
+    A subclass implements :meth:`sample_losses`; validation, half precision, weights and
+    reduction are handled here. Class attributes declare what the loss asks of an estimator,
+    which reads them and nothing else, so that a new loss touches one file. Constructor
+    arguments called ``k``, ``class_counts``, ``n_samples``, or like a parameter of the
+    estimator, are supplied by the estimator unless the user sets them in ``loss_params``.
+
+    Parameters
+    ----------
+    reduction : {"mean", "sum", "none"}, default="mean"
+        How the losses of the samples are combined.
+
+    Attributes
+    ----------
+    head : {"linear", "cosine", "two_head"}
+        The head that the network needs. The two-head network returns a pair of scores.
+    uses_index : bool
+        Whether `forward` needs ``index``, the positions of the samples in the training set.
+    prior_exponent : float
+        Power of the class prior left in the scores of a network trained with this loss:
+        1 when ``softmax(scores)`` estimates p_y(x), 0 when it estimates p_y(x)/prior_y
+        up to normalisation.
+    """
+
+    head = "linear"
+    uses_index = False
+    prior_exponent = 1.0
+
+    def __init_subclass__(cls, name=None, **kwargs):
+        super().__init_subclass__(**kwargs)
+        if name is not None:
+            LOSSES[name] = cls
+
+    def __init__(self, reduction="mean"):
+        super().__init__()
+        check_reduction(reduction)
+        self.reduction = reduction
+
+    @classmethod
+    def from_estimator(cls, supplied, loss_params):
+        """Build the loss from what an estimator supplies and what its user sets.
+
+        Parameters
+        ----------
+        supplied : dict
+            Values by argument name; those that the constructor does not take, and None, are
+            left out.
+        loss_params : dict
+            Arguments set by the user; they win.
+        """
+        known = inspect.signature(cls).parameters
+        unknown = sorted(set(loss_params) - set(known))
+        if unknown:
+            raise ValueError(
+                f"loss_params has unknown keys {unknown} for {cls.__name__}; "
+                f"it accepts {sorted(known)}."
+            )
+        taken = {k: v for k, v in supplied.items() if k in known and v is not None}
+        return cls(**{**taken, **loss_params})
+
+    def scores(self, output):
+        """Return the scores to rank classes by, (n_samples, n_classes), from a network output."""
+        return output
+
+    def sample_losses(self, input, target):
+        """Return the loss of each sample, of shape (n_samples,)."""
+        raise NotImplementedError
+
+    def forward(self, input, target, sample_weight=None):
+        """Return the reduced loss.
+
+        Parameters
+        ----------
+        input : Tensor of shape (n_samples, n_classes)
+            Scores (logits).
+        target : LongTensor of shape (n_samples,)
+            Class indices.
+        sample_weight : Tensor of shape (n_samples,), optional
+        """
+        check_scores_and_target(input, target)
+        with torch.autocast(input.device.type, enabled=False):
+            losses = self.sample_losses(at_least_float32(input), target)
+        return reduce_loss(losses, self.reduction, sample_weight)

@@ -1,0 +1,22 @@
+"""Shared settings of the test suite."""
+
+import os
+
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def shared_data():
+    """Folder of the real data packs; tests that need it are skipped when it is absent."""
+    from pathlib import Path
+
+    folder = Path(__file__).resolve().parents[2] / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("the real data packs are not on this machine")
+    return folder
