@@ -1,1 +1,20 @@
-"""To be written."""
+"""Backbones, heads, and the network that joins them."""
+
+from sksetvalued.networks._backbones import MLP, ConvNet, DenseNet
+from sksetvalued.networks._build import backbone_names, build_network
+from sksetvalued.networks._heads import CosineHead, LinearHead, TwoHead
+from sksetvalued.networks._network import ChannelStatistics, Network, Normalize
+
+__all__ = [
+    "MLP",
+    "ChannelStatistics",
+    "ConvNet",
+    "CosineHead",
+    "DenseNet",
+    "LinearHead",
+    "Network",
+    "Normalize",
+    "TwoHead",
+    "backbone_names",
+    "build_network",
+]

@@ -1,0 +1,200 @@
+"""The built-in backbones: from a sample to a vector of features."""
+
+from collections import OrderedDict
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+GROUP_WIDTH = 8
+
+
+class MLP(nn.Sequential):
+    """Multi-layer perceptron; inputs of several dimensions are flattened.
+
+    Parameters
+    ----------
+    input_shape : tuple of int
+        Shape of a sample.
+    hidden : tuple of int, default=(256,)
+        Widths of the hidden layers; empty for a linear model.
+    dropout : float in [0, 1), default=0.0
+        Share of activations dropped after each layer in training.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sksetvalued.networks import MLP
+    >>> MLP((20,), hidden=(64, 32))(torch.zeros(5, 20)).shape
+    torch.Size([5, 32])
+    """
+
+    def __init__(self, input_shape, hidden=(256,), dropout=0.0):
+        if any(width < 1 for width in hidden):
+            raise ValueError(f"hidden must hold widths of at least 1, got {tuple(hidden)!r}.")
+        layers = [nn.Flatten()] if len(input_shape) > 1 else []
+        width = torch.Size(input_shape).numel()
+        for n_units in hidden:
+            layers += [nn.Linear(width, n_units), nn.ReLU()]
+            if dropout:
+                layers.append(nn.Dropout(dropout))
+            width = n_units
+        super().__init__(*layers)
+
+
+def _conv_norm_relu(n_in, n_out):
+    # Groups rather than batches are normalised: any batch size works, one sample included.
+    return nn.Sequential(
+        nn.Conv2d(n_in, n_out, 3, padding=1, bias=False),
+        nn.GroupNorm(n_out // GROUP_WIDTH, n_out),
+        nn.ReLU(inplace=True),
+    )
+
+
+class ConvNet(nn.Module):
+    """Small convolutional network for images of about 20 to 100 pixels a side.
+
+    Each stage convolves twice and halves the image; the last map is reduced to its mean and
+    its maximum over the positions, so that any image size gives as many features. Group
+    normalisation lets it train with batches of any size.
+
+    Parameters
+    ----------
+    input_shape : tuple (n_channels, height, width)
+        Shape of a sample.
+    widths : tuple of int, default=(32, 64, 128)
+        Channels of the stages, multiples of 8.
+    dropout : float in [0, 1), default=0.0
+        Share of features dropped in training.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sksetvalued.networks import ConvNet
+    >>> ConvNet((1, 28, 28))(torch.zeros(2, 1, 28, 28)).shape
+    torch.Size([2, 256])
+    """
+
+    def __init__(self, input_shape, widths=(32, 64, 128), dropout=0.0):
+        super().__init__()
+        check_image_shape(input_shape, "convnet")
+        if any(width < 1 or width % GROUP_WIDTH for width in widths):
+            raise ValueError(
+                f"widths must hold positive multiples of {GROUP_WIDTH}, got {tuple(widths)!r}."
+            )
+        stages = []
+        n_channels = input_shape[0]
+        for width in widths:
+            stages += [
+                _conv_norm_relu(n_channels, width),
+                nn.MaxPool2d(2, ceil_mode=True),
+                _conv_norm_relu(width, width),
+            ]
+            n_channels = width
+        self.stages = nn.Sequential(*stages)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x):
+        """Return features of shape (n_samples, 2 * widths[-1])."""
+        maps = self.stages(x)
+        return self.dropout(torch.cat([maps.mean((2, 3)), maps.amax((2, 3))], dim=1))
+
+
+class _DenseLayer(nn.Module):
+    """Add `growth` channels computed from all the channels before."""
+
+    def __init__(self, n_channels, growth, dropout):
+        super().__init__()
+        self.norm = nn.BatchNorm2d(n_channels)
+        self.conv = nn.Conv2d(n_channels, growth, 3, padding=1, bias=False)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x):
+        return torch.cat([x, self.dropout(self.conv(F.relu(self.norm(x))))], dim=1)
+
+
+def _transition(n_channels):
+    return nn.Sequential(
+        nn.BatchNorm2d(n_channels),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(n_channels, n_channels, 1, bias=False),
+        nn.AvgPool2d(2),
+    )
+
+
+class DenseNet(nn.Module):
+    """DenseNet for small images: no bottleneck, no compression.
+
+    Three dense blocks of ``(depth - 4) / 3`` layers, each layer adding `growth` channels to
+    its input; a 1x1 convolution and a 2x2 mean between the blocks; the mean over positions at
+    the end ([1]_, section 3). With ``depth=40, growth=40`` it is the network of the CIFAR-100
+    experiments of [2]_.
+
+    Parameters
+    ----------
+    input_shape : tuple (n_channels, height, width)
+        Shape of a sample, at least 4 pixels a side (32 in the paper).
+    depth : int, default=40
+        Number of layers with weights, the classifier included; 4 more than a multiple of 3.
+    growth : int, default=40
+        Channels added by a layer.
+    stem_width : int, default=16
+        Channels of the first convolution.
+    dropout : float in [0, 1), default=0.0
+        Share of activations dropped after each convolution of the blocks.
+
+    References
+    ----------
+    .. [1] Huang, Liu, van der Maaten, Weinberger (2017). Densely connected convolutional
+       networks. CVPR.
+    .. [2] Garcin, Servajean, Joly, Salmon (2022). Stochastic smoothing of the top-K calibrated
+       hinge loss for deep imbalanced classification. ICML.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sksetvalued.networks import DenseNet
+    >>> DenseNet((3, 32, 32), depth=10, growth=4)(torch.zeros(2, 3, 32, 32)).shape
+    torch.Size([2, 40])
+    """
+
+    def __init__(self, input_shape, depth=40, growth=40, stem_width=16, dropout=0.0):
+        super().__init__()
+        check_image_shape(input_shape, "densenet40_40", min_size=4)
+        if depth < 7 or (depth - 4) % 3:
+            raise ValueError(f"depth must be 4 more than a multiple of 3, got {depth!r}.")
+        layers = OrderedDict()
+        layers["stem"] = nn.Conv2d(input_shape[0], stem_width, 3, padding=1, bias=False)
+        n_channels = stem_width
+        for block in range(3):
+            for layer in range((depth - 4) // 3):
+                layers[f"block{block}_layer{layer}"] = _DenseLayer(n_channels, growth, dropout)
+                n_channels += growth
+            if block < 2:
+                layers[f"transition{block}"] = _transition(n_channels)
+        layers["norm"] = nn.BatchNorm2d(n_channels)
+        self.layers = nn.Sequential(layers)
+        self._initialize()
+
+    def _initialize(self):
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight)
+
+    def forward(self, x):
+        """Return features of shape (n_samples, n_channels of the last block)."""
+        return F.relu(self.layers(x)).mean((2, 3))
+
+
+def check_image_shape(input_shape, backbone, min_size=1):
+    """Raise ValueError unless `input_shape` is that of an image that `backbone` can take."""
+    if len(input_shape) != 3:
+        raise ValueError(
+            f"backbone={backbone!r} needs images of shape (n_channels, height, width), got "
+            f"samples of shape {tuple(input_shape)}; use backbone='mlp' or None for a table."
+        )
+    if min(input_shape[1:]) < min_size:
+        raise ValueError(
+            f"backbone={backbone!r} needs images of at least {min_size} x {min_size} pixels, "
+            f"got {input_shape[1]} x {input_shape[2]}; resize them with `transform`."
+        )

@@ -1,0 +1,90 @@
+"""The network: normalisation, backbone and head."""
+
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+
+class ChannelStatistics(NamedTuple):
+    """Mean and spread of the channels of images, in the units the network sees.
+
+    Images of bytes are divided by 255 first, others are taken as they are.
+
+    Attributes
+    ----------
+    mean, std : tuple of float
+        One per channel.
+    low, high : float
+        Smallest and largest value seen.
+    """
+
+    mean: tuple
+    std: tuple
+    low: float = 0.0
+    high: float = 1.0
+
+
+class Normalize(nn.Module):
+    """Standardise the channels of images; bytes become numbers in [0, 1] first.
+
+    Parameters
+    ----------
+    mean, std : sequence of float
+        One per channel, or one for all.
+    n_channels : int, optional
+        Repeat a single channel so many times, for networks made for colours.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sksetvalued.networks import Normalize
+    >>> Normalize([0.5], [0.5])(torch.full((1, 1, 1, 1), 255, dtype=torch.uint8)).item()
+    1.0
+    """
+
+    def __init__(self, mean=(0.0,), std=(1.0,), n_channels=None):
+        super().__init__()
+        self.n_channels = n_channels
+        self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.float32).view(-1, 1, 1))
+        self.register_buffer("std", torch.as_tensor(std, dtype=torch.float32).view(-1, 1, 1))
+
+    def forward(self, x):
+        """Return floats of the shape of `x`, a single channel being repeated if asked."""
+        x = x.to(self.mean.dtype) / 255 if x.dtype == torch.uint8 else x.to(self.mean.dtype)
+        if self.n_channels is not None and x.shape[1] == 1:
+            x = x.expand(-1, self.n_channels, -1, -1)
+        return (x - self.mean) / self.std
+
+
+class Network(nn.Module):
+    """A backbone between the normalisation of its input and a head.
+
+    Parameters
+    ----------
+    normalize : nn.Module
+        Applied to the batch as it comes from the data.
+    backbone : nn.Module
+        Returns features of shape (n_samples, n_features).
+    head : nn.Module
+        Returns scores of shape (n_samples, n_classes), or a pair of them.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> from sksetvalued.networks import LinearHead, Network
+    >>> network = Network(nn.Identity(), nn.ReLU(), LinearHead(4, 3))
+    >>> network(torch.zeros(2, 4)).shape
+    torch.Size([2, 3])
+    """
+
+    def __init__(self, normalize, backbone, head):
+        super().__init__()
+        self.normalize = normalize
+        self.backbone = backbone
+        self.head = head
+
+    def forward(self, x):
+        """Return the scores of a batch."""
+        return self.head(self.backbone(self.normalize(x)))
