@@ -93,11 +93,14 @@ class SetLoss(nn.Module):
         Power of the class prior left in the scores of a network trained with this loss:
         1 when ``softmax(scores)`` estimates p_y(x), 0 when it estimates p_y(x)/prior_y
         up to normalisation.
+    multilabel : bool
+        Whether targets are indicators of shape (n_samples, n_classes).
     """
 
     head = "linear"
     uses_index = False
     prior_exponent = 1.0
+    multilabel = False
 
     def __init_subclass__(cls, name=None, **kwargs):
         super().__init_subclass__(**kwargs)

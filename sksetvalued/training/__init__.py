@@ -1,1 +1,27 @@
-"""To be written."""
+"""Training with skorch; the only place that imports it."""
+
+from ._criterion import accepts, make_criterion
+from ._data import TrainingSet, make_batches
+from ._monitor import Monitor
+from ._net import SetNet
+from ._predict import iter_outputs
+from ._seeding import rng_state, seeded
+from ._setup import make_callbacks, make_net, resolve_batch_size, resolve_device
+from ._splits import split_per_class
+
+__all__ = [
+    "Monitor",
+    "SetNet",
+    "TrainingSet",
+    "accepts",
+    "iter_outputs",
+    "make_batches",
+    "make_callbacks",
+    "make_criterion",
+    "make_net",
+    "resolve_batch_size",
+    "resolve_device",
+    "rng_state",
+    "seeded",
+    "split_per_class",
+]

@@ -1,0 +1,292 @@
+"""What the deep estimators share: validation, training, scores."""
+
+import warnings
+from numbers import Integral, Real
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from .inputs import Inputs, input_kind, media_inputs, table_inputs
+
+#: Scores held at once while predicting.
+CHUNK_SIZE = 2**22
+
+
+class DeepEstimator(BaseEstimator):
+    """Base of the estimators that train a network with skorch.
+
+    Subclasses say how targets are encoded, which loss is trained and what is done with the
+    scores. The parameters here are the training block of every deep estimator.
+    """
+
+    _parameter_constraints = {
+        "backbone": ["no_validation"],
+        "backbone_params": [dict, None],
+        "weights": ["no_validation"],
+        "transform": [callable, dict, None],
+        "loss": ["no_validation"],
+        "loss_params": [dict, None],
+        "max_epochs": [Interval(Integral, 1, None, closed="left")],
+        "lr": [Interval(Real, 0, None, closed="neither")],
+        "batch_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+        "optimizer": ["no_validation"],
+        "weight_decay": [Interval(Real, 0, None, closed="left")],
+        "lr_schedule": ["no_validation"],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither"), None],
+        "monitor": [str, callable],
+        "patience": [Interval(Integral, 1, None, closed="left"), None],
+        "callbacks": [list, tuple, None],
+        "device": ["no_validation"],
+        "precision": [StrOptions({"float32", "bf16"})],
+        "compile": ["boolean"],
+        "warm_start": ["boolean"],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+        "net_params": [dict, None],
+    }
+
+    def __init__(
+        self,
+        *,
+        backbone=None,
+        backbone_params=None,
+        weights=None,
+        transform=None,
+        max_epochs=50,
+        lr=1e-3,
+        batch_size="auto",
+        optimizer="adamw",
+        weight_decay=1e-2,
+        lr_schedule=None,
+        validation_fraction=None,
+        monitor="auto",
+        patience=None,
+        callbacks=None,
+        device="auto",
+        precision="float32",
+        compile=False,
+        warm_start=False,
+        random_state=None,
+        verbose=0,
+        net_params=None,
+    ):
+        self.backbone = backbone
+        self.backbone_params = backbone_params
+        self.weights = weights
+        self.transform = transform
+        self.max_epochs = max_epochs
+        self.lr = lr
+        self.batch_size = batch_size
+        self.optimizer = optimizer
+        self.weight_decay = weight_decay
+        self.lr_schedule = lr_schedule
+        self.validation_fraction = validation_fraction
+        self.monitor = monitor
+        self.patience = patience
+        self.callbacks = callbacks
+        self.device = device
+        self.precision = precision
+        self.compile = compile
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.verbose = verbose
+        self.net_params = net_params
+
+    # -- what subclasses define -------------------------------------------------------------
+
+    _multilabel = False
+
+    def _loss_supplies(self, n_samples):
+        """Return what the loss may ask for, by argument name."""
+        raise NotImplementedError
+
+    def _monitor_metric(self):
+        """Return the name and the function of the metric that matches the estimator."""
+        raise NotImplementedError
+
+    def _combine_views(self, scores):
+        """Return one score per class from scores of shape (n, n_views, n_classes)."""
+        return torch.log_softmax(scores.double(), -1).exp().mean(1).log()
+
+    # -- inputs -----------------------------------------------------------------------------
+
+    def _check_inputs(self, X, reset):
+        """Validate X, and remember its form if `reset`; return its inputs.
+
+        Training is in single precision. Prediction follows the precision of a table where the
+        network is ours and on the CPU, so that scores do not depend on the batch at all.
+        """
+        kind = input_kind(X)
+        if kind == "table":
+            X = validate_data(
+                self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=reset
+            )
+            keep = not reset and self._built_in_network() and self.net_.device == "cpu"
+            inputs = table_inputs(X, None if keep else torch.float32)
+        else:
+            inputs = media_inputs(X, kind, self.transform)
+        if reset:
+            self.input_kind_ = inputs.kind
+            self.input_shape_ = tuple(inputs.sample_shape)
+        elif (inputs.kind == "table") != (self.input_kind_ == "table") or (
+            tuple(inputs.sample_shape) != self.input_shape_
+        ):
+            raise ValueError(
+                f"X holds samples of shape {tuple(inputs.sample_shape)}, but "
+                f"{type(self).__name__} was fitted on samples of shape {self.input_shape_}."
+            )
+        return inputs
+
+    def _built_in_network(self):
+        plain = self.precision == "float32" and not self.compile
+        return plain and (self.backbone in (None, "mlp") or isinstance(self.backbone, tuple))
+
+    def _check_weights(self, sample_weight, n_samples):
+        """Return the sample weights as float32, or None."""
+        if sample_weight is None:
+            return None
+        weight = _check_sample_weight(
+            sample_weight, np.empty((n_samples, 1)), dtype=np.float64, ensure_non_negative=True
+        )
+        if not weight.any():
+            raise ValueError("sample_weight must not be zero for every sample.")
+        return weight
+
+    # -- training ---------------------------------------------------------------------------
+
+    def _options(self):
+        names = DeepEstimator._parameter_constraints
+        options = {name: getattr(self, name) for name in names if hasattr(self, name)}
+        options["device"] = self.device_
+        options["batch_size"] = self.batch_size_
+        return options
+
+    def _train(self, train, valid, n_outputs, epochs, resume):
+        """Train the network on a TrainingSet, or train it further.
+
+        Parameters
+        ----------
+        train : TrainingSet
+        valid : TrainingSet or None
+        n_outputs : int
+        epochs : int
+        resume : {None, "warm_start", "partial_fit"}
+            None starts anew.
+        """
+        from . import training
+
+        self.device_ = training.resolve_device(self.device)
+        self.batch_size_ = training.resolve_batch_size(self.batch_size, len(train))
+        if resume != "partial_fit" or not hasattr(self, "_seed"):
+            seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+            self._seed = int(seed)
+        continued = resume is not None and hasattr(self, "net_")
+        state = self._rng_state if continued else None
+        with training.seeded(self._seed, self.device_, state):
+            net = self._rearmed(train, valid, resume) if continued else None
+            net = net or self._new_net(train, valid, n_outputs)
+            net.resumable = self.warm_start or resume is not None
+            try:
+                net.partial_fit((train, valid), epochs=epochs)
+            except torch.OutOfMemoryError as error:
+                raise RuntimeError(
+                    f"The device ran out of memory with batch_size={self.batch_size_}; use a "
+                    "smaller batch_size, or precision='bf16'."
+                ) from error
+            self._rng_state = training.rng_state(self.device_)
+        self.net_ = net
+        self.history_ = net.history
+        self.n_iter_ = len(net.history)
+        if net.interrupted_:
+            self._report_interrupt(net)
+        return self
+
+    def _new_net(self, train, valid, n_outputs):
+        from . import training
+        from .networks import build_network
+
+        criterion = training.make_criterion(
+            self.loss, self.loss_params, self._loss_supplies(len(train)), self._multilabel
+        )
+        module = build_network(
+            self.backbone,
+            self.backbone_params,
+            self.weights,
+            self.input_shape_,
+            n_outputs,
+            criterion.head,
+            normalization=train.inputs.statistics(),
+        )
+        if len(self.input_shape_) == 3:
+            module = module.to(memory_format=torch.channels_last)
+        n_batches = len(training.make_batches(train, self.batch_size_).batch_indices)
+        return training.make_net(
+            module, criterion, train.inputs, self._monitor(valid), n_batches, self._options()
+        )
+
+    def _rearmed(self, train, valid, resume):
+        """Return the fitted net, ready for more epochs."""
+        from . import training
+
+        options = self._options()
+        if resume == "partial_fit":
+            options |= {"lr_schedule": None, "verbose": 0}
+        monitor = self._monitor(valid)
+        n_batches = len(training.make_batches(train, self.batch_size_).batch_indices)
+        callbacks = training.make_callbacks(monitor, n_batches, options)
+        return self.net_.rearm(callbacks, monitor)
+
+    def _monitor(self, valid):
+        """Return the monitor of the validation set, if there is one."""
+        from .training import Monitor
+
+        if valid is None:
+            if self.patience is not None:
+                raise ValueError(
+                    f"patience={self.patience} needs a validation set: set "
+                    "validation_fraction, for example to 0.1."
+                )
+            return None
+        name, metric = self._monitor_metric()
+        if callable(self.monitor):
+            name = getattr(self.monitor, "__name__", "monitor")
+            own = self.monitor
+            return Monitor(name, lambda y, score, weight: own(y, score))
+        if self.monitor == "valid_loss":
+            return Monitor("valid_loss", None)
+        if self.monitor not in ("auto", name):
+            raise ValueError(
+                f"monitor={self.monitor!r} is unknown; use 'auto' (here {name!r}), "
+                "'valid_loss' or a function (y_true, y_score) -> float."
+            )
+        return Monitor(name, metric)
+
+    def _report_interrupt(self, net):
+        best = dict(net.callbacks_).get("best_epoch")
+        epoch = getattr(best, "best_epoch_", None)
+        kept = f"the best epoch so far, {epoch}, is kept" if epoch else "the last state is kept"
+        warnings.warn(
+            f"Training was interrupted after {self.n_iter_} of {self.max_epochs} epochs; {kept}.",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+
+    # -- scores -----------------------------------------------------------------------------
+
+    def _iter_scores(self, X):
+        """Yield the scores of X (or of its inputs) in arrays of shape (n_chunk, n_outputs)."""
+        from .training import iter_outputs
+
+        check_is_fitted(self)
+        inputs = X if isinstance(X, Inputs) else self._check_inputs(X, reset=False)
+        batch_size = 1024 if inputs.kind == "table" else max(self.batch_size_, 32)
+        batch_size = int(np.clip(CHUNK_SIZE // self._n_outputs, 16, batch_size))
+        for scores in iter_outputs(self.net_, inputs, batch_size):
+            if scores.ndim == 3:
+                scores = self._combine_views(scores)
+            yield scores.cpu().numpy()

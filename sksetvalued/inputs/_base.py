@@ -1,0 +1,50 @@
+"""The one form in which samples reach the training loop."""
+
+from abc import ABC, abstractmethod
+
+
+class Inputs(ABC):
+    """Samples that can be counted, gathered by index and restricted to a subset.
+
+    Attributes
+    ----------
+    kind : {"table", "image", "path", "dataset"}
+    sample_shape : tuple of int
+        Shape of one sample in a batch, ``(n_features,)`` or ``(channels, height, width)``.
+    in_memory : bool
+        Whether `take` is a cheap gather. If not, batches are made by the worker processes
+        of a torch DataLoader.
+    """
+
+    kind = "table"
+    in_memory = True
+
+    @property
+    @abstractmethod
+    def sample_shape(self):
+        """Shape of one sample."""
+
+    @abstractmethod
+    def __len__(self):
+        """Return the number of samples."""
+
+    @abstractmethod
+    def take(self, indices):
+        """Return the samples at `indices` (LongTensor) as one tensor, the batch first.
+
+        Where prediction uses several views of a sample, the views are the second dimension.
+        """
+
+    @abstractmethod
+    def subset(self, indices, training=False):
+        """Return the samples at `indices` (integer array), nothing read or copied twice.
+
+        ``training`` selects the transform: that of training or that of evaluation.
+        """
+
+    def statistics(self):
+        """Return the (mean, std) per channel that standardise the images, or None."""
+
+    def to(self, device):
+        """Return the inputs with their data on `device` where that helps, else unchanged."""
+        return self

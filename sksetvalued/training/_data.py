@@ -1,0 +1,131 @@
+"""Batches: gathered whole in memory, or made by the workers of a DataLoader."""
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from ..inputs import Inputs
+
+
+def take_rows(data, indices):
+    """Gather rows of a tensor or of inputs."""
+    if isinstance(data, Inputs):
+        return data.take(indices)
+    return data[indices.to(data.device)]
+
+
+class TrainingSet(Dataset):
+    """Inputs with their targets, weights and positions.
+
+    A batch is ``(x, (target, sample_weight or None, index))``.
+
+    Parameters
+    ----------
+    inputs : Inputs
+    target : LongTensor of shape (n_samples,), or Inputs for multi-label indicators
+    sample_weight : Tensor of shape (n_samples,), optional
+    """
+
+    def __init__(self, inputs, target, sample_weight=None):
+        self.inputs = inputs
+        self.target = target
+        self.sample_weight = sample_weight
+
+    def __len__(self):
+        return len(self.inputs)
+
+    def __getitem__(self, index):
+        return self.__getitems__([index])
+
+    def __getitems__(self, indices):
+        indices = torch.as_tensor(indices)
+        weight = None if self.sample_weight is None else take_rows(self.sample_weight, indices)
+        target = take_rows(self.target, indices)
+        return self.inputs.take(indices), (target, weight, indices)
+
+    def to(self, device):
+        """Return the set with its data moved to `device`, unless worker processes read them."""
+        if not self.inputs.in_memory:
+            return self
+        weight = self.sample_weight
+        return TrainingSet(
+            self.inputs.to(device),
+            self.target.to(device),
+            None if weight is None else weight.to(device),
+        )
+
+
+class BatchIndices:
+    """Index batches of an epoch; a last batch of one sample joins the one before.
+
+    (Batch normalisation cannot be trained on one sample.)
+    """
+
+    def __init__(self, n_samples, batch_size, shuffle):
+        self.n_samples = n_samples
+        self.batch_size = batch_size
+        self.shuffle = shuffle
+
+    def __len__(self):
+        n_full, rest = divmod(self.n_samples, self.batch_size)
+        return max(n_full + (rest > 1), 1)
+
+    def __iter__(self):
+        n = self.n_samples
+        order = torch.randperm(n) if self.shuffle else torch.arange(n)
+        last = len(self) - 1
+        for i in range(last + 1):
+            stop = n if i == last else (i + 1) * self.batch_size
+            yield order[i * self.batch_size : stop]
+
+
+class MemoryBatches:
+    """Iterate over batches gathered from memory."""
+
+    def __init__(self, dataset, batch_indices):
+        self.dataset = dataset
+        self.batch_indices = batch_indices
+
+    def __len__(self):
+        return len(self.batch_indices)
+
+    def __iter__(self):
+        for indices in self.batch_indices:
+            yield self.dataset.__getitems__(indices)
+
+
+def as_is(batch):
+    """Return the batch as it is: it was collated when it was gathered."""
+    return batch
+
+
+class _IndexLists:
+    """Give a DataLoader plain lists, which it sends to its workers cheaply."""
+
+    def __init__(self, batch_indices):
+        self.batch_indices = batch_indices
+
+    def __len__(self):
+        return len(self.batch_indices)
+
+    def __iter__(self):
+        return (indices.tolist() for indices in self.batch_indices)
+
+
+def make_batches(dataset, batch_size, shuffle=False, **loader_params):
+    """Return an iterable over the batches of one epoch.
+
+    Parameters
+    ----------
+    dataset : TrainingSet
+    batch_size : int
+    shuffle : bool
+        Draw the order from torch's generator.
+    **loader_params
+        Arguments of :class:`torch.utils.data.DataLoader`; not used for data in memory.
+    """
+    indices = BatchIndices(len(dataset), batch_size, shuffle)
+    if dataset.inputs.in_memory:
+        return MemoryBatches(dataset, indices)
+    return DataLoader(
+        dataset, batch_sampler=_IndexLists(indices), collate_fn=as_is, **loader_params
+    )

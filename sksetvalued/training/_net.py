@@ -1,0 +1,185 @@
+"""The skorch net inside every deep estimator."""
+
+import contextlib
+import time
+
+import torch
+from skorch import NeuralNet
+from skorch.callbacks import Callback, LRScheduler
+
+from ._data import make_batches
+
+
+class StopTraining(Exception):
+    """Raised when a callback ends the training early."""
+
+
+def _defines(callback, hook):
+    if isinstance(callback, LRScheduler) and callback.step_every == "epoch":
+        return False
+    return getattr(type(callback), hook, None) is not getattr(Callback, hook)
+
+
+class SetNet(NeuralNet):
+    """skorch net that trains on :class:`TrainingSet` batches.
+
+    It differs from its parent in what costs time: batches come whole, losses stay on the device
+    until the epoch ends, and hooks of single batches are called only for callbacks that define
+    them. The monitor is computed from the outputs of the validation pass. Everything else
+    (callbacks, history, optimizers, nested parameters) is skorch's.
+
+    Parameters
+    ----------
+    monitor : Monitor, optional
+        Turns validation outputs into one number, larger is better.
+    precision : {"float32", "bf16"}
+        "bf16" runs the network under autocast.
+    resumable : bool
+        Whether a pickle keeps the state of the optimizer.
+    """
+
+    def __init__(self, *args, monitor=None, precision="float32", resumable=False, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.resumable = resumable
+        self.monitor = monitor
+        self.precision = precision
+
+    @property
+    def _default_callbacks(self):
+        return []
+
+    def initialize_callbacks(self):
+        super().initialize_callbacks()
+        defined = {
+            hook: any(_defines(callback, hook) for _, callback in self.callbacks_)
+            for hook in ("on_batch_begin", "on_batch_end", "on_grad_computed")
+        }
+        on_batch = defined["on_batch_begin"] or defined["on_batch_end"]
+        self._hooks = {**defined, "on_batch_begin": on_batch, "on_batch_end": on_batch}
+        return self
+
+    def notify(self, method_name, **kwargs):
+        if not self._hooks.get(method_name, True):
+            return
+        try:
+            super().notify(method_name, **kwargs)
+        except KeyboardInterrupt as stop:
+            if method_name != "on_epoch_end":
+                raise
+            # skorch's EarlyStopping ends the training in this way.
+            raise StopTraining from stop
+
+    def check_data(self, X, y=None):
+        """Accept what the estimator has validated."""
+
+    def get_split_datasets(self, X, y=None, **fit_params):
+        """Return the training set and the validation set, prepared by the estimator."""
+        train, valid = X
+        return train.to(self.device), None if valid is None else valid.to(self.device)
+
+    def get_iterator(self, dataset, training=False):
+        """Return the batches of `dataset`."""
+        prefix = "iterator_train" if training else "iterator_valid"
+        params = self.get_params_for(prefix)
+        batch_size = params.pop("batch_size", self.batch_size)
+        shuffle = params.pop("shuffle", training)
+        return make_batches(dataset, batch_size, shuffle, **params)
+
+    def autocast(self):
+        """Return the context in which the network runs."""
+        if self.precision == "float32":
+            return contextlib.nullcontext()
+        return torch.autocast(torch.device(self.device).type, dtype=torch.bfloat16)
+
+    def infer(self, x, **fit_params):
+        x = x.to(self.device, non_blocking=True)
+        with self.autocast():
+            return self.module_(x)
+
+    def get_loss(self, y_pred, y_true, X=None, training=False):
+        target, weight, index = y_true
+        extra = {}
+        if training and self.criterion_.uses_index:
+            extra["index"] = index.to(self.device)
+        if weight is not None:
+            extra["sample_weight"] = weight.to(self.device)
+        return self.criterion_(y_pred, target.to(self.device), **extra)
+
+    def validation_step(self, batch, **fit_params):
+        step = super().validation_step(batch, **fit_params)
+        if self.monitor is not None:
+            target, weight, _ = batch[1]
+            self.monitor.update(self.criterion_.scores(step["y_pred"]), target, weight)
+        return step
+
+    def run_single_epoch(self, iterator, training, prefix, step_fn, **fit_params):
+        if iterator is None:
+            return
+        if not training and self.monitor is not None:
+            self.monitor.reset()
+        start, losses, sizes = time.perf_counter(), [], []
+        for batch in iterator:
+            self.notify("on_batch_begin", batch=batch, training=training)
+            step = step_fn(batch, **fit_params)
+            losses.append(step["loss"].detach())
+            sizes.append(len(batch[0]))
+            if self._hooks["on_batch_end"]:
+                self.history.record_batch(f"{prefix}_loss", losses[-1].item())
+                self.history.record_batch(f"{prefix}_batch_size", sizes[-1])
+                self.notify("on_batch_end", batch=batch, training=training, **step)
+        self._record_epoch(prefix, losses, sizes, time.perf_counter() - start)
+
+    def _record_epoch(self, prefix, losses, sizes, seconds):
+        sizes = torch.tensor(sizes, dtype=torch.float64)
+        losses = torch.stack(losses).double().cpu()
+        self._record_best(f"{prefix}_loss", float(losses @ sizes / sizes.sum()), -1)
+        self.history.record(f"{prefix}_batch_count", len(losses))
+        self.history.record(f"{prefix}_dur", seconds)
+        if prefix == "valid" and self.monitor is not None:
+            self._record_best(self.monitor.name, self.monitor.compute(), 1)
+
+    def _record_best(self, name, value, sign):
+        earlier = [sign * row[name] for row in self.history[:-1] if name in row]
+        self.history.record(name, value)
+        self.history.record(f"{name}_best", all(sign * value > v for v in earlier))
+
+    def partial_fit(self, X, y=None, classes=None, **fit_params):
+        """Train on ``X``, a pair of training and validation sets, for `epochs` epochs.
+
+        An interrupt (Ctrl-C) ends the training and is remembered in `interrupted_`.
+        """
+        if not self.initialized_:
+            self.initialize()
+        self.interrupted_ = False
+        self.notify("on_train_begin", X=X, y=y)
+        try:
+            self.fit_loop(X, y, **fit_params)
+        except StopTraining:
+            pass
+        except KeyboardInterrupt:
+            self.interrupted_ = True
+        self.notify("on_train_end", X=X, y=y)
+        return self
+
+    def rearm(self, callbacks, monitor=None):
+        """Prepare a trained net for more epochs: new callbacks, the initial learning rate."""
+        self.callbacks, self.monitor = callbacks, monitor
+        self._initialize_callbacks()
+        if self.optimizer_ is None:
+            self._initialize_optimizer()
+        for group in self.optimizer_.param_groups:
+            group["lr"] = self.lr
+            group.pop("initial_lr", None)
+        return self
+
+    def __getstate__(self):
+        optimizer = self.optimizer_
+        if not self.resumable:
+            self.__dict__["optimizer_"] = None
+        try:
+            state = super().__getstate__()
+        finally:
+            self.__dict__["optimizer_"] = optimizer
+        # module_ and criterion_ hold the trained copies; the others would double the file.
+        state["module"], state["criterion"] = type(self.module), type(self.criterion)
+        return state

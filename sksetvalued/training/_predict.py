@@ -1,0 +1,51 @@
+"""Scores of new samples, batch by batch."""
+
+import copy
+
+import torch
+
+from ._data import TrainingSet, make_batches
+from ._seeding import seeded
+from ._setup import loader_params
+
+
+def iter_outputs(net, inputs, batch_size):
+    """Yield the outputs of the trained network, in eval mode, batch by batch.
+
+    A table in double precision on the CPU is passed through a copy of the network in double
+    precision, so that the scores of a sample do not depend on the batch it is in.
+
+    Parameters
+    ----------
+    net : SetNet
+    inputs : Inputs
+    batch_size : int
+
+    Yields
+    ------
+    outputs : Tensor of shape (n_batch, n_classes) or (n_batch, n_views, n_classes)
+        Scores, on the device of the network.
+    """
+    module, criterion = net.module_, net.criterion_
+    if getattr(inputs, "dtype", None) == torch.float64:
+        module = copy.deepcopy(module).double()
+    module.eval()
+    dataset = TrainingSet(inputs, torch.zeros(len(inputs), dtype=torch.int8))
+    params = loader_params(inputs, net.device)
+    params |= net.get_params_for("iterator_valid")
+    params.pop("batch_size", None)
+    params["persistent_workers"] = False
+    batches = make_batches(dataset, batch_size, **params)
+    with seeded(0, net.device), torch.inference_mode():
+        for x, _ in batches:
+            yield _scores(net, module, criterion, x.to(net.device, non_blocking=True), inputs)
+
+
+def _scores(net, module, criterion, x, inputs):
+    n_views = x.shape[1] if x.ndim == len(inputs.sample_shape) + 2 else None
+    if n_views is not None:
+        x = x.flatten(0, 1)
+    with net.autocast():
+        scores = criterion.scores(module(x))
+    scores = scores if scores.dtype == torch.float64 else scores.float()
+    return scores if n_views is None else scores.unflatten(0, (-1, n_views))

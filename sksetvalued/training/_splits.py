@@ -1,0 +1,36 @@
+"""Held-out parts that keep the proportions of the classes."""
+
+import numpy as np
+
+
+def split_per_class(y, fraction, random_state):
+    """Split indices into a kept and a held-out part, class by class.
+
+    Each class gives `fraction` of its samples, rounded up or down at random so that the
+    expected share is exact, and always keeps at least one. When all classes round down, the
+    largest one gives one sample, so that nothing held out is ever empty unless every class has
+    a single sample.
+
+    Parameters
+    ----------
+    y : ndarray of shape (n_samples,)
+        Class indices.
+    fraction : float in (0, 1)
+    random_state : RandomState
+
+    Returns
+    -------
+    kept, held_out : ndarray of int, each sorted
+    """
+    order = random_state.permutation(len(y))
+    order = order[np.argsort(y[order], kind="stable")]
+    counts = np.bincount(y)
+    share = counts * fraction
+    given = np.floor(share).astype(int)
+    given += random_state.uniform(size=len(counts)) < share - given
+    given = np.clip(given, 0, np.maximum(counts - 1, 0))
+    if given.sum() == 0 and counts.max() > 1:
+        given[counts.argmax()] = 1
+    rank = np.arange(len(y)) - np.repeat(np.cumsum(counts) - counts, counts)
+    held = rank < np.repeat(given, counts)
+    return np.sort(order[~held]), np.sort(order[held])
