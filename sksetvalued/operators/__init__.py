@@ -1,1 +1,5 @@
-"""To be written."""
+"""Differentiable tensor operators behind the losses."""
+
+from ._margins import *  # noqa: F403
+from ._noised import *  # noqa: F403
+from ._symmetric import *  # noqa: F403

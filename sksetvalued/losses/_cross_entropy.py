@@ -1,0 +1,35 @@
+"""The cross-entropy, as a loss of this family."""
+
+from torch.nn import functional
+
+from ._base import SetLoss
+
+__all__ = ["CrossEntropyLoss"]
+
+
+class CrossEntropyLoss(SetLoss, name="cross_entropy"):
+    r"""Cross-entropy of the softmax of the scores.
+
+    .. math:: \ell(s, y) = -s_y + \log \sum_j e^{s_j}
+
+    It is top-k calibrated for every k [1]_: the k largest scores of its minimiser are the k
+    likeliest classes.
+
+    Parameters
+    ----------
+    reduction : {"mean", "sum", "none"}, default="mean"
+
+    References
+    ----------
+    .. [1] Yang & Koyejo, "On the consistency of top-k surrogate losses", ICML 2020.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sksetvalued.losses import CrossEntropyLoss
+    >>> CrossEntropyLoss()(torch.zeros(1, 4), torch.tensor([0]))
+    tensor(1.3863)
+    """
+
+    def sample_losses(self, input, target):
+        return functional.cross_entropy(input, target, reduction="none")

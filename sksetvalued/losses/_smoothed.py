@@ -1,0 +1,96 @@
+"""The smoothed top-k hinge loss of Berrada et al."""
+
+import torch
+from torch.nn.functional import softplus
+
+from ..operators._checks import check_number
+from ..operators._symmetric import log_elementary_symmetric_polynomials
+from ._top_k import _TopKLoss
+
+__all__ = ["SmoothedTopKHingeLoss"]
+
+
+def _log_ratio(input, target, k, tau, margin):
+    """Return log of (weight of the sets without the true class / of those with it)."""
+    n_classes = input.shape[1]
+    target = target.long().unsqueeze(1)
+    others = torch.arange(n_classes - 1, device=input.device).unsqueeze(0)
+    others = others + (others >= target)
+    own = input.gather(1, target)
+    log_sums = log_elementary_symmetric_polynomials((input.gather(1, others) - own) / (k * tau), k)
+    return margin / tau + log_sums[:, k] - log_sums[:, k - 1]
+
+
+class SmoothedTopKHingeLoss(_TopKLoss, name="smoothed_hinge"):
+    r"""Smoothed top-k hinge loss, exact for every k.
+
+    .. math:: \ell(s, y) = \tau \log \sum_{|A| = k} \exp\Big( \frac{m 1[y \notin A]}{\tau} +
+        \sum_{j \in A} \frac{s_j}{k \tau} \Big) - \tau \log \sum_{|A| = k, y \in A}
+        \exp \sum_{j \in A} \frac{s_j}{k \tau}
+
+    ([1]_, eq. (9)-(10)). As tau goes to 0 it tends to :math:`\frac{1}{k} (k m +
+    \mathrm{top}_k(s_{\setminus y}) - s_y)_+`: in score units its margin is k times `margin` and
+    its slope 1/k. With k = 1 and tau = 1 it is the cross-entropy when the margin is 0, and LDAM's
+    loss otherwise.
+
+    Parameters
+    ----------
+    k : int, in [1, n_classes - 1]
+    tau : float, default=1.0
+        Temperature, positive.
+    margin : float, default=1.0
+    reduction : {"mean", "sum", "none"}, default="mean"
+
+    References
+    ----------
+    .. [1] Berrada et al., "Smooth loss functions for deep top-k classification", ICLR 2018.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sksetvalued.losses import SmoothedTopKHingeLoss
+    >>> loss = SmoothedTopKHingeLoss(k=1, tau=1.0, margin=0.0)
+    >>> loss(torch.zeros(1, 4), torch.tensor([0]))
+    tensor(1.3863)
+    """
+
+    def __init__(self, k, tau=1.0, margin=1.0, reduction="mean"):
+        super().__init__(k, margin, reduction)
+        check_number("tau", tau, 0, inclusive=False)
+        self.tau = tau
+
+    def extra_repr(self):
+        return f"k={self.k}, tau={self.tau}, margin={self.margin}, reduction={self.reduction!r}"
+
+    def sample_losses(self, input, target):
+        self.check_rank(input)
+        return self.tau * softplus(_log_ratio(input, target, self.k, self.tau, self.margin))
+
+
+def smoothed_top_k_hinge_loss(
+    input, target, k, tau=1.0, margin=1.0, reduction="mean", sample_weight=None
+):
+    """Compute the smoothed loss; see :class:`sksetvalued.losses.SmoothedTopKHingeLoss`.
+
+    Parameters
+    ----------
+    input : Tensor of shape (n_samples, n_classes)
+    target : LongTensor of shape (n_samples,)
+    k : int, in [1, n_classes - 1]
+    tau : float, default=1.0
+    margin : float, default=1.0
+    reduction : {"mean", "sum", "none"}, default="mean"
+    sample_weight : Tensor of shape (n_samples,), optional
+
+    Returns
+    -------
+    Tensor, a scalar, or of shape (n_samples,) when `reduction` is "none"
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sksetvalued.losses.functional import smoothed_top_k_hinge_loss
+    >>> smoothed_top_k_hinge_loss(torch.zeros(1, 4), torch.tensor([0]), k=1, margin=0.0)
+    tensor(1.3863)
+    """
+    return SmoothedTopKHingeLoss(k, tau, margin, reduction)(input, target, sample_weight)

@@ -1,0 +1,230 @@
+"""Hinge losses on the k-th largest score."""
+
+import torch
+
+from ..operators._checks import check_k, check_number, check_positive_integer
+from ._base import SetLoss
+
+__all__ = ["CalibratedTopKHingeLoss", "ConvexTopKHingeLoss", "TopKHingeLoss"]
+
+
+def _rivals_and_own(input, target, k):
+    """Gather the k best scores of the other classes, in decreasing order, and the true one's.
+
+    The classes are found without the scores being copied, and a single gather carries the
+    gradient.
+    """
+    order = torch.topk(input.detach(), k + 1, dim=1).indices
+    target = target.long().unsqueeze(1)
+    # Ranks from that of the true class on move up by one.
+    after = (order == target).cumsum(1)[:, :k].bool()
+    rivals = torch.where(after, order[:, 1:], order[:, :k])
+    gathered = input.gather(1, torch.cat([rivals, target], dim=1))
+    return gathered[:, :k], gathered[:, k]
+
+
+class _TopKLoss(SetLoss):
+    """Base of the losses with a rank and a margin."""
+
+    def __init__(self, k, margin=1.0, reduction="mean"):
+        super().__init__(reduction)
+        check_positive_integer("k", k)
+        check_number("margin", margin, 0, inclusive=True)
+        self.k = k
+        self.margin = margin
+
+    def extra_repr(self):
+        return f"k={self.k}, margin={self.margin}, reduction={self.reduction!r}"
+
+    def check_rank(self, input):
+        """Raise unless the scores have more than k classes."""
+        check_k(self.k, input.shape[1], largest=input.shape[1] - 1)
+
+
+class TopKHingeLoss(_TopKLoss, name="hinge"):
+    r"""Hinge between the true score and the k-th largest of the others.
+
+    .. math:: \ell(s, y) = (m + \mathrm{top}_k(s_{\setminus y}) - s_y)_+
+
+    It is zero if and only if the true class beats its k-th best rival by the margin
+    ([1]_; [2]_, eq. (4)). It is not top-k calibrated. With k = 1 it is the multiclass hinge.
+
+    Parameters
+    ----------
+    k : int, in [1, n_classes - 1]
+    margin : float, default=1.0
+    reduction : {"mean", "sum", "none"}, default="mean"
+
+    References
+    ----------
+    .. [1] Lapin et al., "Top-k multiclass SVM", NeurIPS 2015.
+    .. [2] Garcin et al., "Stochastic smoothing of the top-K calibrated hinge loss for deep
+       imbalanced classification", ICML 2022.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sksetvalued.losses import TopKHingeLoss
+    >>> scores = torch.tensor([[3.0, 2.0, 1.0, 0.0]])
+    >>> TopKHingeLoss(k=2)(scores, torch.tensor([3]))
+    tensor(3.)
+    """
+
+    def sample_losses(self, input, target):
+        self.check_rank(input)
+        rivals, own = _rivals_and_own(input, target, self.k)
+        return torch.relu(self.margin + rivals[:, -1] - own)
+
+
+class ConvexTopKHingeLoss(_TopKLoss, name="convex_hinge"):
+    r"""Convex upper bound of the top-k hinge loss.
+
+    .. math:: \ell(s, y) = \Big( \frac{1}{k} \sum_{i \le k}
+        \mathrm{top}_i(s + m (1 - \delta_y)) - s_y \Big)_+
+
+    ([1]_; [2]_, Table 1). It is not top-k calibrated.
+
+    Parameters
+    ----------
+    k : int, in [1, n_classes - 1]
+    margin : float, default=1.0
+    reduction : {"mean", "sum", "none"}, default="mean"
+
+    References
+    ----------
+    .. [1] Lapin et al., "Top-k multiclass SVM", NeurIPS 2015.
+    .. [2] Garcin et al., "Stochastic smoothing of the top-K calibrated hinge loss for deep
+       imbalanced classification", ICML 2022.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sksetvalued.losses import ConvexTopKHingeLoss
+    >>> scores = torch.tensor([[3.0, 2.0, 1.0, 0.0]])
+    >>> ConvexTopKHingeLoss(k=2)(scores, torch.tensor([3]))
+    tensor(3.5000)
+    """
+
+    def sample_losses(self, input, target):
+        self.check_rank(input)
+        rivals, own = _rivals_and_own(input, target, self.k)
+        shifted = rivals + self.margin
+        # Of the k best rivals and the true class, the k largest are all but the smallest.
+        last = torch.maximum(shifted[:, -1], own)
+        return torch.relu((shifted[:, :-1].sum(1) + last) / self.k - own)
+
+
+class CalibratedTopKHingeLoss(_TopKLoss, name="calibrated_hinge"):
+    r"""Hinge between the true score and the (k + 1)-th largest of all.
+
+    .. math:: \ell(s, y) = (m + \mathrm{top}_{k+1}(s) - s_y)_+
+
+    It is top-k calibrated ([1]_; [2]_, eq. (5)). A true class at rank k + 1 costs the margin and
+    gives no gradient.
+
+    Parameters
+    ----------
+    k : int, in [1, n_classes - 1]
+    margin : float, default=1.0
+    reduction : {"mean", "sum", "none"}, default="mean"
+
+    References
+    ----------
+    .. [1] Yang & Koyejo, "On the consistency of top-k surrogate losses", ICML 2020.
+    .. [2] Garcin et al., "Stochastic smoothing of the top-K calibrated hinge loss for deep
+       imbalanced classification", ICML 2022.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sksetvalued.losses import CalibratedTopKHingeLoss
+    >>> scores = torch.tensor([[3.0, 2.0, 1.0, 0.0]])
+    >>> CalibratedTopKHingeLoss(k=2)(scores, torch.tensor([3]))
+    tensor(2.)
+    """
+
+    def sample_losses(self, input, target):
+        self.check_rank(input)
+        last = torch.topk(input.detach(), self.k + 1, dim=1).indices[:, -1:]
+        gathered = input.gather(1, torch.cat([last, target.long().unsqueeze(1)], dim=1))
+        return torch.relu(self.margin + gathered[:, 0] - gathered[:, 1])
+
+
+def top_k_hinge_loss(input, target, k, margin=1.0, reduction="mean", sample_weight=None):
+    """Compute the top-k hinge loss; see :class:`sksetvalued.losses.TopKHingeLoss`.
+
+    Parameters
+    ----------
+    input : Tensor of shape (n_samples, n_classes)
+    target : LongTensor of shape (n_samples,)
+    k : int, in [1, n_classes - 1]
+    margin : float, default=1.0
+    reduction : {"mean", "sum", "none"}, default="mean"
+    sample_weight : Tensor of shape (n_samples,), optional
+
+    Returns
+    -------
+    Tensor, a scalar, or of shape (n_samples,) when `reduction` is "none"
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sksetvalued.losses.functional import top_k_hinge_loss
+    >>> top_k_hinge_loss(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([2]), k=1)
+    tensor(3.)
+    """
+    return TopKHingeLoss(k, margin, reduction)(input, target, sample_weight)
+
+
+def convex_top_k_hinge_loss(input, target, k, margin=1.0, reduction="mean", sample_weight=None):
+    """Compute the convex top-k hinge loss; see :class:`sksetvalued.losses.ConvexTopKHingeLoss`.
+
+    Parameters
+    ----------
+    input : Tensor of shape (n_samples, n_classes)
+    target : LongTensor of shape (n_samples,)
+    k : int, in [1, n_classes - 1]
+    margin : float, default=1.0
+    reduction : {"mean", "sum", "none"}, default="mean"
+    sample_weight : Tensor of shape (n_samples,), optional
+
+    Returns
+    -------
+    Tensor, a scalar, or of shape (n_samples,) when `reduction` is "none"
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sksetvalued.losses.functional import convex_top_k_hinge_loss
+    >>> convex_top_k_hinge_loss(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([2]), k=2)
+    tensor(2.5000)
+    """
+    return ConvexTopKHingeLoss(k, margin, reduction)(input, target, sample_weight)
+
+
+def calibrated_top_k_hinge_loss(
+    input, target, k, margin=1.0, reduction="mean", sample_weight=None
+):
+    """Compute the calibrated loss; see :class:`sksetvalued.losses.CalibratedTopKHingeLoss`.
+
+    Parameters
+    ----------
+    input : Tensor of shape (n_samples, n_classes)
+    target : LongTensor of shape (n_samples,)
+    k : int, in [1, n_classes - 1]
+    margin : float, default=1.0
+    reduction : {"mean", "sum", "none"}, default="mean"
+    sample_weight : Tensor of shape (n_samples,), optional
+
+    Returns
+    -------
+    Tensor, a scalar, or of shape (n_samples,) when `reduction` is "none"
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sksetvalued.losses.functional import calibrated_top_k_hinge_loss
+    >>> calibrated_top_k_hinge_loss(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([2]), k=1)
+    tensor(2.)
+    """
+    return CalibratedTopKHingeLoss(k, margin, reduction)(input, target, sample_weight)

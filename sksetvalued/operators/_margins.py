@@ -1,0 +1,82 @@
+"""Margins that grow as classes get rare."""
+
+import numbers
+
+import torch
+
+__all__ = ["class_margins"]
+
+
+def check_class_counts(class_counts):
+    """Return the counts of the training samples of each class as a tensor.
+
+    Raises
+    ------
+    ValueError
+        If they are not a vector of finite positive numbers; the message says which classes.
+    """
+    counts = torch.as_tensor(class_counts)
+    if counts.ndim != 1 or counts.numel() == 0:
+        raise ValueError(
+            "class_counts must be a vector with one count per class, "
+            f"got shape {tuple(counts.shape)}."
+        )
+    if counts.device.type != "meta":
+        wrong = torch.nonzero(~((counts > 0) & torch.isfinite(counts))).flatten().tolist()
+        if wrong:
+            raise ValueError(
+                f"class_counts must be positive and finite, but classes {wrong} have counts "
+                f"{counts[wrong].tolist()}; drop these classes or give them samples."
+            )
+    return counts
+
+
+def check_max_margin(max_margin):
+    """Raise unless `max_margin` is a finite non-negative number."""
+    if not isinstance(max_margin, numbers.Real) or isinstance(max_margin, bool):
+        raise TypeError(f"max_margin must be a number, got {max_margin!r}.")
+    if not 0 <= max_margin < float("inf"):
+        raise ValueError(f"max_margin must be finite and non-negative, got {max_margin!r}.")
+
+
+def class_margins(class_counts, max_margin):
+    r"""Compute the margins of classes from their numbers of training samples.
+
+    The rarest class gets `max_margin` and the others
+
+    .. math:: m_y = m_{\max} \left( \frac{\min_j n_j}{n_y} \right)^{1/4} .
+
+    Parameters
+    ----------
+    class_counts : array-like of shape (n_classes,)
+        Numbers of training samples, all positive.
+    max_margin : float
+        Margin of the rarest class.
+
+    Returns
+    -------
+    Tensor of shape (n_classes,)
+        In the floating-point type of `class_counts`; the default one when they are integers.
+
+    Raises
+    ------
+    ValueError
+        If a count is not positive; the message says which class.
+
+    References
+    ----------
+    Cao et al., "Learning imbalanced datasets with label-distribution-aware margin loss",
+    NeurIPS 2019, eq. (13). Garcin et al., "Stochastic smoothing of the top-K calibrated hinge
+    loss for deep imbalanced classification", ICML 2022, Section 3.4.
+
+    Examples
+    --------
+    >>> from sksetvalued.operators import class_margins
+    >>> class_margins([16, 1, 81], max_margin=0.6)
+    tensor([0.3000, 0.6000, 0.2000])
+    """
+    check_max_margin(max_margin)
+    counts = check_class_counts(class_counts)
+    if not counts.is_floating_point():
+        counts = counts.to(torch.get_default_dtype())
+    return max_margin * (counts.min() / counts) ** 0.25

@@ -1,0 +1,173 @@
+"""The k-th largest score, smoothed by noise."""
+
+import torch
+
+from ._checks import check_k, check_number, check_positive_integer, check_scores
+
+__all__ = ["noised_top_k", "noised_top_k_sum"]
+
+
+def check_noise(noise, scores):
+    """Raise unless `noise` is (n_noise_samples, n_samples or 1, n_classes)."""
+    n_samples, n_classes = scores.shape
+    if noise.ndim != 3 or noise.shape[2] != n_classes or noise.shape[1] not in (1, n_samples):
+        raise ValueError(
+            f"noise must have shape (n_noise_samples, {n_samples}, {n_classes}), or 1 in place "
+            f"of {n_samples} to share it between the samples, got {tuple(noise.shape)}."
+        )
+
+
+def _select_in_draw(scores, noise, k, epsilon, all_k):
+    """Return the classes of the k-th (or k first) largest noised scores, and their noise."""
+    noised = torch.add(scores, noise, alpha=epsilon)
+    indices = torch.topk(noised, k, dim=-1).indices
+    if not all_k:
+        indices = indices[:, -1:]
+    return indices, noise.expand_as(noised).gather(1, indices)
+
+
+def select_noised(
+    scores, k, epsilon, n_noise_samples, generator=None, noise=None, shared=False, all_k=False
+):
+    """Find the classes that the noise puts at rank k, or at ranks 1 to k.
+
+    Parameters
+    ----------
+    scores : Tensor of shape (n_samples, n_classes)
+    k : int
+    epsilon : float
+    n_noise_samples : int
+    generator : torch.Generator, optional
+    noise : Tensor of shape (n_noise_samples, n_samples or 1, n_classes), optional
+        Drawn from `generator` when absent.
+    shared : bool, default=False
+        Whether drawn noise is the same for all samples.
+    all_k : bool, default=False
+        Whether to return the k first classes of each draw instead of the k-th alone.
+
+    Returns
+    -------
+    indices, values : Tensors of shape (n_samples, n_selected)
+        Classes, and the standard normals added to their scores.
+    """
+    scores = scores.detach()
+    if epsilon == 0:
+        indices = torch.topk(scores, k, dim=-1).indices
+        indices = indices if all_k else indices[:, -1:]
+        return indices, torch.zeros_like(indices, dtype=scores.dtype)
+    if noise is None:
+        shape = (1, scores.shape[1]) if shared else scores.shape
+        draws = (
+            torch.randn(shape, generator=generator, dtype=scores.dtype, device=scores.device)
+            for _ in range(n_noise_samples)
+        )
+    else:
+        draws = noise.to(scores.dtype)
+    selected = [_select_in_draw(scores, draw, k, epsilon, all_k) for draw in draws]
+    indices, values = zip(*selected)
+    return torch.cat(indices, dim=1), torch.cat(values, dim=1)
+
+
+def _noised_mean(scores, k, epsilon, n_noise_samples, generator, noise, all_k):
+    """Average over the draws the k-th largest noised score, or the sum of the k largest."""
+    check_scores(scores)
+    check_k(k, scores.shape[-1])
+    check_number("epsilon", epsilon, 0, inclusive=True)
+    check_positive_integer("n_noise_samples", n_noise_samples)
+    flat = scores.reshape(-1, scores.shape[-1])
+    flat = flat.float() if flat.dtype in (torch.float16, torch.bfloat16) else flat
+    if noise is not None:
+        noise = noise.reshape(noise.shape[0], -1, noise.shape[-1])
+        check_noise(noise, flat)
+    indices, normals = select_noised(
+        flat, k, epsilon, n_noise_samples, generator, noise, all_k=all_k
+    )
+    mean = (flat.gather(1, indices) + epsilon * normals).mean(dim=1)
+    return (mean * k if all_k else mean).reshape(scores.shape[:-1]).to(scores.dtype)
+
+
+def noised_top_k(scores, k, epsilon=1.0, n_noise_samples=5, generator=None, noise=None):
+    r"""Estimate the smoothed k-th largest score.
+
+    .. math:: \mathrm{top}_{k,\epsilon}(s) = E[\mathrm{top}_k(s + \epsilon Z)], \quad
+        Z \sim N(0, I),
+
+    by the mean over `n_noise_samples` draws of Z; its gradient is the mean of the indicators of
+    the classes that are k-th in the draws [1]_, eq. (8)-(12).
+
+    Parameters
+    ----------
+    scores : Tensor of shape (..., n_classes)
+    k : int, in [1, n_classes]
+    epsilon : float, default=1.0
+        Standard deviation of the noise; 0 gives the k-th largest score itself.
+    n_noise_samples : int, default=5
+        Number of draws; not used when `noise` is given.
+    generator : torch.Generator, optional
+        Where the noise comes from; torch's default generator when absent.
+    noise : Tensor of shape (n_noise_samples, ..., n_classes), optional
+        Standard normals to use; the middle dimensions may be 1, to share the noise.
+
+    Returns
+    -------
+    Tensor of shape (...)
+
+    References
+    ----------
+    .. [1] Garcin et al., "Stochastic smoothing of the top-K calibrated hinge loss for deep
+       imbalanced classification", ICML 2022.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sksetvalued.operators import noised_top_k
+    >>> scores = torch.tensor([2.4, 2.6, 2.3, 0.5], requires_grad=True)
+    >>> noise = torch.tensor(
+    ...     [[0.2, -0.1, 0.1, 0.3], [0.1, 0.1, -0.1, 0.1], [-0.1, -0.1, 0.1, -0.1]]
+    ... )
+    >>> value = noised_top_k(scores, k=2, epsilon=1.0, noise=noise.unsqueeze(1))
+    >>> round(value.item(), 2)
+    2.47
+    """
+    return _noised_mean(scores, k, epsilon, n_noise_samples, generator, noise, all_k=False)
+
+
+def noised_top_k_sum(scores, k, epsilon=1.0, n_noise_samples=5, generator=None, noise=None):
+    r"""Estimate the smoothed sum of the k largest scores.
+
+    .. math:: \mathrm{top}\Sigma_{k,\epsilon}(s) = E\Big[\sum_{i \le k}
+        \mathrm{top}_i(s + \epsilon Z)\Big], \quad Z \sim N(0, I).
+
+    It is convex in the scores; its gradient is the mean over the draws of the indicators of the
+    k largest [1]_, eq. (6)-(7).
+
+    Parameters
+    ----------
+    scores : Tensor of shape (..., n_classes)
+    k : int, in [1, n_classes]
+    epsilon : float, default=1.0
+        Standard deviation of the noise.
+    n_noise_samples : int, default=5
+        Number of draws; not used when `noise` is given.
+    generator : torch.Generator, optional
+        Where the noise comes from; torch's default generator when absent.
+    noise : Tensor of shape (n_noise_samples, ..., n_classes), optional
+        Standard normals to use; the middle dimensions may be 1, to share the noise.
+
+    Returns
+    -------
+    Tensor of shape (...)
+
+    References
+    ----------
+    .. [1] Garcin et al., "Stochastic smoothing of the top-K calibrated hinge loss for deep
+       imbalanced classification", ICML 2022.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sksetvalued.operators import noised_top_k_sum
+    >>> noised_top_k_sum(torch.tensor([3.0, 1.0, 2.0]), k=2, epsilon=0.0)
+    tensor(5.)
+    """
+    return _noised_mean(scores, k, epsilon, n_noise_samples, generator, noise, all_k=True)
