@@ -1,0 +1,85 @@
+"""Label noise inside groups of classes."""
+
+from numbers import Real
+
+import numpy as np
+from sklearn.utils import check_random_state, column_or_1d
+
+
+def corrupt_labels(y, groups, p, *, random_state=None):
+    """Draw some labels anew, uniformly within the group of their class.
+
+    With probability `p`, independently, a label is replaced by a uniform draw from the classes
+    of its group, the old one included: in groups of 5 a share 0.8 p of the labels changes. A
+    perfect top-5 classifier still reaches a coverage of 1 ([1]_, section 5.1; [2]_, section
+    4.4).
+
+    Parameters
+    ----------
+    y : array-like of shape (n_samples,)
+        Labels.
+    groups : array-like of shape (n_classes,) or dict
+        Group of each class: by position when the labels are 0 .. n_classes - 1, or by label.
+    p : float in [0, 1]
+        Probability that a label is drawn anew.
+    random_state : int, RandomState instance or None, default=None
+
+    Returns
+    -------
+    y_noisy : ndarray of shape (n_samples,)
+        A new array of the dtype of `y`.
+
+    Raises
+    ------
+    ValueError
+        A probability outside [0, 1], or a label without a group.
+
+    References
+    ----------
+    .. [1] Berrada, Zisserman, Kumar (2018). Smooth loss functions for deep top-k
+       classification. ICLR.
+    .. [2] Garcin, Servajean, Joly, Salmon (2022). Stochastic smoothing of the top-K calibrated
+       hinge loss for deep imbalanced classification. ICML.
+
+    Examples
+    --------
+    >>> from sksetvalued.datasets import corrupt_labels
+    >>> y = ["oak", "elm", "rose", "oak"]
+    >>> groups = {"oak": "tree", "elm": "tree", "rose": "flower"}
+    >>> set(corrupt_labels(y, groups, 1.0, random_state=0)[[0, 1, 3]].tolist())
+    {'oak', 'elm'}
+    """
+    if not isinstance(p, Real) or not 0 <= p <= 1:
+        raise ValueError(f"p must be a probability in [0, 1], got {p!r}.")
+    y = column_or_1d(y)
+    classes, group_of_class = _classes_and_groups(groups)
+    order = np.argsort(classes, kind="stable")
+    position = np.searchsorted(classes, y, sorter=order).clip(max=len(classes) - 1)
+    code = order[position]
+    if not np.array_equal(classes[code], y):
+        raise ValueError(f"y holds labels without a group: {np.setdiff1d(y, classes)[:5]}.")
+    rng = check_random_state(random_state)
+    drawn = np.flatnonzero(rng.random_sample(len(y)) < p)
+    new = _draw_within(group_of_class, group_of_class[code[drawn]], rng)
+    noisy = y.copy()
+    noisy[drawn] = classes[new].astype(y.dtype, copy=False)
+    return noisy
+
+
+def _classes_and_groups(groups):
+    """Return the labels that have a group, and the code of the group of each."""
+    if isinstance(groups, dict):
+        classes, names = np.array(list(groups)), np.array(list(groups.values()))
+    else:
+        names = column_or_1d(groups)
+        classes = np.arange(len(names))
+    return classes, np.unique(names, return_inverse=True)[1]
+
+
+def _draw_within(group_of_class, wanted, rng):
+    """Return a uniform class of each wanted group."""
+    by_group = np.argsort(group_of_class, kind="stable")
+    size = np.bincount(group_of_class)
+    start = np.cumsum(size) - size
+    rank = np.floor(rng.random_sample(len(wanted)) * size[wanted]).astype(int)
+    return by_group[start[wanted] + rank]
