@@ -5,6 +5,8 @@ import inspect
 import torch
 from torch import nn
 
+from ..operators._precision import at_least_float32, without_autocast
+
 REDUCTIONS = ("mean", "sum", "none")
 
 #: Losses that estimators accept by name, filled by the subclasses of :class:`SetLoss`.
@@ -31,19 +33,15 @@ def check_scores_and_target(input, target):
         )
     if target.dtype.is_floating_point or target.dtype == torch.bool:
         raise TypeError(f"target must hold class indices as integers, got {target.dtype}.")
-    # On an accelerator the range is left to the kernels: looking would wait for the device.
-    if target.device.type == "cpu" and target.numel():
+    # On an accelerator the range is left to the kernels: looking would wait for the device, as
+    # it would break the graph of torch.compile.
+    if target.device.type == "cpu" and target.numel() and not torch.compiler.is_compiling():
         low, high = torch.aminmax(target)
         if low < 0 or high >= input.shape[1]:
             raise ValueError(
                 f"target must lie in [0, {input.shape[1] - 1}] for scores of "
                 f"{input.shape[1]} classes, got values in [{low.item()}, {high.item()}]."
             )
-
-
-def at_least_float32(input):
-    """Return half-precision scores as float32, others unchanged."""
-    return input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
 
 
 def reduce_loss(loss, reduction="mean", sample_weight=None):
@@ -154,6 +152,6 @@ class SetLoss(nn.Module):
         sample_weight : Tensor of shape (n_samples,), optional
         """
         check_scores_and_target(input, target)
-        with torch.autocast(input.device.type, enabled=False):
+        with without_autocast(input.device):
             losses = self.sample_losses(at_least_float32(input), target)
         return reduce_loss(losses, self.reduction, sample_weight)

@@ -3,6 +3,7 @@
 import torch
 
 from ._checks import check_k, check_number, check_positive_integer, check_scores
+from ._precision import at_least_float32
 
 __all__ = ["noised_top_k", "noised_top_k_sum"]
 
@@ -74,8 +75,7 @@ def _noised_mean(scores, k, epsilon, n_noise_samples, generator, noise, all_k):
     check_k(k, scores.shape[-1])
     check_number("epsilon", epsilon, 0, inclusive=True)
     check_positive_integer("n_noise_samples", n_noise_samples)
-    flat = scores.reshape(-1, scores.shape[-1])
-    flat = flat.float() if flat.dtype in (torch.float16, torch.bfloat16) else flat
+    flat = at_least_float32(scores).reshape(-1, scores.shape[-1])
     if noise is not None:
         noise = noise.reshape(noise.shape[0], -1, noise.shape[-1])
         check_noise(noise, flat)

@@ -4,6 +4,7 @@ import torch
 from torch.nn.functional import pad
 
 from ._checks import check_k, check_scores
+from ._precision import at_least_float32, without_autocast
 
 __all__ = ["log_elementary_symmetric_polynomials", "top_k_marginals"]
 
@@ -68,8 +69,8 @@ def log_elementary_symmetric_polynomials(scores, k):
     """
     check_scores(scores)
     check_k(k, scores.shape[-1])
-    wide = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
-    with torch.autocast(scores.device.type, enabled=False):
+    wide = at_least_float32(scores)
+    with without_autocast(scores.device):
         # The polynomial of degree i is homogeneous: sigma_i(e^c e^s) = e^(ic) sigma_i(e^s).
         centre = wide.detach().amax(-1, keepdim=True)
         degrees = torch.arange(k + 1, device=wide.device, dtype=wide.dtype)

@@ -1,0 +1,17 @@
+"""Single precision at least, whatever the network computes in."""
+
+from contextlib import nullcontext
+
+import torch
+
+
+def at_least_float32(scores):
+    """Return half-precision scores as float32, others unchanged."""
+    return scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
+
+
+def without_autocast(device):
+    """Return a context in which autocast is off, for devices that know it."""
+    if torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return nullcontext()
