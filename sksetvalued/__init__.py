@@ -1,3 +1,17 @@
 """Set-valued classification with deep networks, the scikit-learn way."""
 
+from ._average_k import AverageKClassifier
+from ._plug_in import PlugInClassifier
+from ._sets import predict_labels, predict_set
+from ._top_k import TopKClassifier
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "AverageKClassifier",
+    "PlugInClassifier",
+    "TopKClassifier",
+    "__version__",
+    "predict_labels",
+    "predict_set",
+]

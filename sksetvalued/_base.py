@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
@@ -25,23 +24,23 @@ class DeepEstimator(BaseEstimator):
     """
 
     _parameter_constraints = {
-        "backbone": ["no_validation"],
+        "backbone": "no_validation",
         "backbone_params": [dict, None],
-        "weights": ["no_validation"],
+        "weights": "no_validation",
         "transform": [callable, dict, None],
-        "loss": ["no_validation"],
+        "loss": "no_validation",
         "loss_params": [dict, None],
         "max_epochs": [Interval(Integral, 1, None, closed="left")],
         "lr": [Interval(Real, 0, None, closed="neither")],
         "batch_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-        "optimizer": ["no_validation"],
+        "optimizer": "no_validation",
         "weight_decay": [Interval(Real, 0, None, closed="left")],
-        "lr_schedule": ["no_validation"],
+        "lr_schedule": "no_validation",
         "validation_fraction": [Interval(Real, 0, 1, closed="neither"), None],
         "monitor": [str, callable],
         "patience": [Interval(Integral, 1, None, closed="left"), None],
         "callbacks": [list, tuple, None],
-        "device": ["no_validation"],
+        "device": "no_validation",
         "precision": [StrOptions({"float32", "bf16"})],
         "compile": ["boolean"],
         "warm_start": ["boolean"],
@@ -182,9 +181,6 @@ class DeepEstimator(BaseEstimator):
 
         self.device_ = training.resolve_device(self.device)
         self.batch_size_ = training.resolve_batch_size(self.batch_size, len(train))
-        if resume != "partial_fit" or not hasattr(self, "_seed"):
-            seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-            self._seed = int(seed)
         continued = resume is not None and hasattr(self, "net_")
         state = self._rng_state if continued else None
         with training.seeded(self._seed, self.device_, state):
@@ -213,6 +209,7 @@ class DeepEstimator(BaseEstimator):
         criterion = training.make_criterion(
             self.loss, self.loss_params, self._loss_supplies(len(train)), self._multilabel
         )
+        self._prior_exponent = criterion.prior_exponent
         module = build_network(
             self.backbone,
             self.backbone_params,

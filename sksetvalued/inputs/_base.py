@@ -37,7 +37,7 @@ class Inputs(ABC):
 
     @abstractmethod
     def subset(self, indices, training=False):
-        """Return the samples at `indices` (integer array), nothing read or copied twice.
+        """Return the samples at `indices`, an array of sorted integers that occur once.
 
         ``training`` selects the transform: that of training or that of evaluation.
         """

@@ -39,6 +39,8 @@ class ArrayInputs(Inputs):
         return self.data[indices.to(self.data.device)]
 
     def subset(self, indices, training=False):
+        if len(indices) == len(self):
+            return self
         return type(self)(self.data[torch.as_tensor(indices)])
 
     def to(self, device):
@@ -67,4 +69,6 @@ class SparseInputs(Inputs):
         return torch.from_numpy(self.data[indices.cpu().numpy()].toarray()).to(self.dtype)
 
     def subset(self, indices, training=False):
+        if len(indices) == len(self):
+            return self
         return type(self)(self.data[np.asarray(indices)], self.dtype)

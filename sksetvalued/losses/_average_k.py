@@ -303,6 +303,8 @@ class AverageKLoss(SetLoss, name="two_head"):
 
     head = "two_head"
 
+    real_k = True
+
     def __init__(self, k, alpha=1.0, reduction="mean"):
         super().__init__(reduction)
         check_number("k", k, 1, inclusive=True)
@@ -414,6 +416,8 @@ class ExpectedPositiveLoss(SetLoss, name="expected_positive"):
     tensor(0.0001)
     """
 
+    real_k = True
+
     def __init__(self, k, beta=None, reduction="mean"):
         super().__init__(reduction)
         check_number("k", k, 1, inclusive=True)
@@ -520,6 +524,8 @@ class ROLELoss(SetLoss, name="role"):
     """
 
     uses_index = True
+
+    real_k = True
 
     def __init__(
         self, k, beta=None, n_samples=None, n_classes=None, generator=None, reduction="mean"

@@ -93,12 +93,15 @@ class SetLoss(nn.Module):
         up to normalisation.
     multilabel : bool
         Whether targets are indicators of shape (n_samples, n_classes).
+    real_k : bool
+        Whether `k` may be any real number; otherwise an estimator's k is rounded for the loss.
     """
 
     head = "linear"
     uses_index = False
     prior_exponent = 1.0
     multilabel = False
+    real_k = False
 
     def __init_subclass__(cls, name=None, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -130,6 +133,8 @@ class SetLoss(nn.Module):
                 f"it accepts {sorted(known)}."
             )
         taken = {k: v for k, v in supplied.items() if k in known and v is not None}
+        if "k" in taken and not cls.real_k:
+            taken["k"] = max(1, round(taken["k"]))
         return cls(**{**taken, **loss_params})
 
     def scores(self, output):

@@ -14,7 +14,7 @@ class BestEpoch(Callback):
     Parameters
     ----------
     monitor : str
-        Name of a column of the history; the larger the better, except for losses.
+        Name of a column of the history; the larger the better, except for "valid_loss".
     patience : int, optional
         Number of epochs without improvement after which training stops.
     """
@@ -30,7 +30,7 @@ class BestEpoch(Callback):
 
     def on_epoch_end(self, net, **kwargs):
         value = net.history[-1, self.monitor]
-        value = -value if self.monitor.endswith("_loss") else value
+        value = -value if self.monitor == "valid_loss" else value
         epoch = net.history[-1, "epoch"]
         if self.best_ is None or value > self.best_:
             self.best_, self.best_epoch_ = value, epoch

@@ -11,8 +11,9 @@ class Monitor:
     ----------
     name : str
         Column of the history.
-    metric : callable ``(y_true, y_score, sample_weight) -> float``
-        The larger the better; `y_true` holds class indices or indicators.
+    metric : callable ``(y_true, y_score, sample_weight) -> float``, or None
+        The larger the better; `y_true` holds class indices or indicators. None when `name` is
+        the validation loss.
     """
 
     def __init__(self, name, metric):

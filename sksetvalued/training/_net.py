@@ -107,15 +107,18 @@ class SetNet(NeuralNet):
 
     def validation_step(self, batch, **fit_params):
         step = super().validation_step(batch, **fit_params)
-        if self.monitor is not None:
+        if self._monitors_metric():
             target, weight, _ = batch[1]
             self.monitor.update(self.criterion_.scores(step["y_pred"]), target, weight)
         return step
 
+    def _monitors_metric(self):
+        return self.monitor is not None and self.monitor.metric is not None
+
     def run_single_epoch(self, iterator, training, prefix, step_fn, **fit_params):
         if iterator is None:
             return
-        if not training and self.monitor is not None:
+        if not training and self._monitors_metric():
             self.monitor.reset()
         start, losses, sizes = time.perf_counter(), [], []
         for batch in iterator:
@@ -135,7 +138,7 @@ class SetNet(NeuralNet):
         self._record_best(f"{prefix}_loss", float(losses @ sizes / sizes.sum()), -1)
         self.history.record(f"{prefix}_batch_count", len(losses))
         self.history.record(f"{prefix}_dur", seconds)
-        if prefix == "valid" and self.monitor is not None:
+        if prefix == "valid" and self._monitors_metric():
             self._record_best(self.monitor.name, self.monitor.compute(), 1)
 
     def _record_best(self, name, value, sign):
@@ -180,6 +183,7 @@ class SetNet(NeuralNet):
             state = super().__getstate__()
         finally:
             self.__dict__["optimizer_"] = optimizer
+        state["monitor"] = None
         # module_ and criterion_ hold the trained copies; the others would double the file.
         state["module"], state["criterion"] = type(self.module), type(self.criterion)
         return state

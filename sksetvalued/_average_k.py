@@ -1,0 +1,205 @@
+"""Sets of k classes on average."""
+
+from numbers import Real
+
+from sklearn.utils._param_validation import Interval
+from sklearn.utils.validation import check_is_fitted
+
+from ._classifier import DeepSetClassifier
+from ._docs import with_training_parameters
+from .metrics import average_k_accuracy_score
+from .rules import AverageK
+
+
+@with_training_parameters
+class AverageKClassifier(DeepSetClassifier):
+    """Deep classifier that returns sets of k classes on average.
+
+    A sample that is easy gets a small set, an ambiguous one a large set: classes are in the set
+    when their probability reaches one threshold, calibrated on unlabelled data so that the
+    average size is k. The default loss trains two heads: one proposes, for the whole batch, the
+    candidate classes that the other learns as further labels [1]_.
+
+    Parameters
+    ----------
+    k : float, default=5
+        Average size of the sets, a real number >= 1. With k >= n_classes every class is
+        returned, with a warning.
+    objective : {"micro", "macro"}, default="micro"
+        What the sets are to maximise: coverage over samples, or averaged over classes (for long
+        tails). "macro" thresholds p_y(x) / prior_y.
+    loss : str, criterion class or instance, default="two_head"
+        "two_head", "cross_entropy", "assume_negative", "expected_positive", "role",
+        "noised_hinge", any other name in ``sksetvalued.losses.LOSSES`` for single labels, or a
+        torch criterion.
+    alpha : float, default=1.0
+        Weight of the candidate classes in the two-head loss.
+    loss_params : dict, default=None
+        Further arguments of the loss, such as ``{"beta": 0.01}``.
+    rule_params : dict, default=None
+        Further arguments of :class:`sksetvalued.rules.AverageK`, such as
+        ``{"min_size": 1, "max_size": 10}``.
+    calibration_fraction : float in (0, 1) or None, default=0.1
+        Share of each class held out by `fit` to calibrate the threshold. None trains on
+        everything and calibrates on the same data, where sizes are a little too small for
+        fresh data; follow it by `calibrate`.
+    {training}
+
+    Attributes
+    ----------
+    {fitted}
+    threshold_ : float
+        A class is in the set when its log-probability (with ``objective="macro"``, minus its
+        log-prior) is at least this.
+    rule_ : AverageK
+        The fitted rule.
+
+    See Also
+    --------
+    TopKClassifier : Sets of exactly k classes.
+    PlugInClassifier : Sets from any scikit-learn classifier.
+
+    References
+    ----------
+    .. [1] Garcin, "Set-valued classification: ambiguity, long tails", thesis, 2023, eq. (5.9)
+       to (5.15) and Algorithm 1.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sksetvalued import AverageKClassifier
+    >>> X, y = load_digits(return_X_y=True)
+    >>> clf = AverageKClassifier(k=1.5, max_epochs=10, random_state=0).fit(X[:1000], y[:1000])
+    >>> sets = clf.calibrate(X[1000:]).predict_set(X[1000:])
+    >>> bool(1.4 < sets.sum() / len(sets) <= 1.5)
+    True
+    """
+
+    _parameter_constraints = {
+        **DeepSetClassifier._parameter_constraints,
+        "alpha": [Interval(Real, 0, None, closed="left")],
+        "calibration_fraction": [Interval(Real, 0, 1, closed="neither"), None],
+    }
+
+    def __init__(
+        self,
+        k=5,
+        *,
+        objective="micro",
+        loss="two_head",
+        alpha=1.0,
+        loss_params=None,
+        rule_params=None,
+        calibration_fraction=0.1,
+        backbone=None,
+        backbone_params=None,
+        weights=None,
+        transform=None,
+        max_epochs=50,
+        lr=1e-3,
+        batch_size="auto",
+        optimizer="adamw",
+        weight_decay=1e-2,
+        lr_schedule=None,
+        validation_fraction=None,
+        monitor="auto",
+        patience=None,
+        callbacks=None,
+        device="auto",
+        precision="float32",
+        compile=False,
+        warm_start=False,
+        random_state=None,
+        verbose=0,
+        net_params=None,
+    ):
+        super().__init__(
+            backbone=backbone,
+            backbone_params=backbone_params,
+            weights=weights,
+            transform=transform,
+            max_epochs=max_epochs,
+            lr=lr,
+            batch_size=batch_size,
+            optimizer=optimizer,
+            weight_decay=weight_decay,
+            lr_schedule=lr_schedule,
+            validation_fraction=validation_fraction,
+            monitor=monitor,
+            patience=patience,
+            callbacks=callbacks,
+            device=device,
+            precision=precision,
+            compile=compile,
+            warm_start=warm_start,
+            random_state=random_state,
+            verbose=verbose,
+            net_params=net_params,
+        )
+        self.k = k
+        self.objective = objective
+        self.loss = loss
+        self.alpha = alpha
+        self.loss_params = loss_params
+        self.rule_params = rule_params
+        self.calibration_fraction = calibration_fraction
+
+    @property
+    def threshold_(self):
+        """Smallest rank score of a class in a set."""
+        return self.rule_.threshold_
+
+    def calibrate(self, X, sample_weight=None):
+        """Set the threshold so that the sets of X hold `k` classes on average.
+
+        No labels are needed. On X itself the average is never above k; on fresh data it differs
+        by the sampling error stated in :class:`sksetvalued.rules.AverageK`. Call it at any time,
+        also after changing `k`, `objective` or `rule_params`, without fitting anew.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features), images, paths or Dataset
+            Unlabelled samples like those that sets are wanted for.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the samples in the average.
+
+        Returns
+        -------
+        self : object
+        """
+        check_is_fitted(self)
+        self._validate_params()
+        inputs = self._check_inputs(X, reset=False)
+        self._calibrate_inputs(inputs, self._check_weights(sample_weight, len(inputs)))
+        return self
+
+    def _calibrate_inputs(self, inputs, sample_weight=None):
+        rule, start = self._rule(), 0
+        for scores in self._iter_scores(inputs):
+            stop = start + len(scores)
+            weight = None if sample_weight is None else sample_weight[start:stop]
+            rule.partial_fit(self._log_proba(scores), sample_weight=weight, n_samples=len(inputs))
+            start = stop
+        self.rule_ = rule
+
+    def _loss_supplies(self, n_samples):
+        return super()._loss_supplies(n_samples) | {"alpha": self.alpha}
+
+    def _rule(self):
+        return self._build_rule(AverageK, k=self.k, objective=self.objective)
+
+    def _monitor_metric(self):
+        average, k = self.objective, min(self.k, len(self.classes_))
+        labels = range(len(self.classes_))
+
+        def metric(y_true, y_score, sample_weight):
+            return average_k_accuracy_score(
+                y_true,
+                self._rank_scores(y_score),
+                k=k,
+                average=average,
+                labels=labels,
+                sample_weight=sample_weight,
+            )
+
+        return f"valid_{'macro_' if average == 'macro' else ''}average_k_accuracy", metric

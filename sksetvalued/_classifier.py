@@ -1,0 +1,332 @@
+"""The single-label deep classifiers: labels, sets and probabilities from one score per class."""
+
+import inspect
+import warnings
+from numbers import Real
+
+import numpy as np
+import torch
+from scipy.special import log_softmax, softmax
+from sklearn.base import ClassifierMixin
+from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.multiclass import _check_partial_fit_first_call, check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from ._base import DeepEstimator
+
+
+class DeepSetClassifier(ClassifierMixin, DeepEstimator):
+    """Base of the classifiers that learn from one label per sample."""
+
+    _parameter_constraints = {
+        **DeepEstimator._parameter_constraints,
+        "k": [Interval(Real, 1, None, closed="left")],
+        "objective": [StrOptions({"micro", "macro"})],
+        "rule_params": [dict, None],
+    }
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    # -- fitting ----------------------------------------------------------------------------
+
+    def fit(self, X, y=None, sample_weight=None):
+        """Train the network, and calibrate the rule where it has a threshold.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features), images, paths or Dataset
+            Training samples. A torch Dataset brings its own labels, unless `y` is given.
+        y : array-like of shape (n_samples,)
+            Class labels, of any type that scikit-learn accepts.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the samples; a weight of zero removes a sample.
+
+        Returns
+        -------
+        self : object
+        """
+        self._validate_params()
+        resume = "warm_start" if self.warm_start and hasattr(self, "net_") else None
+        if resume is None:
+            self.__dict__.pop("net_", None)
+        inputs, y, weight = self._check_data(X, y, sample_weight, reset=resume is None)
+        if resume is None:
+            self.classes_ = np.unique(y)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs samples of at least 2 classes, but y holds "
+                f"1 class: {self.classes_[0]!r}."
+            )
+        target = self._encode(y)
+        self.class_counts_ = self._count(target, weight)
+        self._new_rule()
+        self._fit_parts(inputs, target, weight, resume)
+        return self
+
+    def partial_fit(self, X, y=None, classes=None, sample_weight=None):
+        """Train on one pass over a piece of the data.
+
+        The learning rate stays at `lr`, and nothing is held out: a threshold is calibrated on
+        the piece itself, so call `calibrate` when all pieces are seen.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features), images, paths or Dataset
+            Training samples.
+        y : array-like of shape (n_samples,)
+            Class labels.
+        classes : array-like of shape (n_classes,), default=None
+            All labels that later calls may bring; required by the first call.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the samples.
+
+        Returns
+        -------
+        self : object
+        """
+        self._validate_params()
+        first = not hasattr(self, "classes_")
+        if _check_partial_fit_first_call(self, classes):
+            self.class_counts_ = np.zeros(len(self.classes_))
+        inputs, y, weight = self._check_data(X, y, sample_weight, reset=first)
+        target = self._encode(y)
+        self.class_counts_ = self.class_counts_ + self._count(target, weight)
+        if first:
+            self._draw_seed()
+            self._new_rule()
+        data = self._training_set(inputs, target, weight, np.arange(len(target)), True)
+        self._train(data, None, len(self.classes_), 1, resume="partial_fit")
+        self._calibrate_inputs(inputs, weight)
+        return self
+
+    def _check_data(self, X, y, sample_weight, reset):
+        """Return the inputs, the labels and the weights, without samples of weight zero."""
+        if y is None and hasattr(X, "__getitem__"):
+            from .inputs import input_kind
+
+            y = self._dataset_targets(X) if input_kind(X) == "dataset" else None
+        inputs = self._check_inputs(X, reset)
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None."
+            )
+        y = column_or_1d(y, warn=True)
+        check_consistent_length(np.empty(len(inputs)), y)
+        check_classification_targets(y)
+        weight = self._check_weights(sample_weight, len(y))
+        if weight is not None and not weight.all():
+            kept = np.flatnonzero(weight)
+            inputs, y, weight = inputs.subset(kept), y[kept], weight[kept]
+        return inputs, y, weight
+
+    def _dataset_targets(self, X):
+        from .inputs import dataset_targets
+
+        return dataset_targets(X)
+
+    def _encode(self, y):
+        """Return class indices; every label must be among `classes_`."""
+        unseen = np.setdiff1d(y, self.classes_)
+        if len(unseen):
+            raise ValueError(
+                f"y holds labels that are not among the classes of this "
+                f"{type(self).__name__}: {unseen[:10].tolist()}; it knows "
+                f"{self.classes_[:10].tolist()}{'...' if len(self.classes_) > 10 else ''}. "
+                "Name all of them in `classes` at the first call, or fit anew."
+            )
+        return np.searchsorted(self.classes_, y)
+
+    def _count(self, target, weight):
+        counts = np.bincount(target, weights=weight, minlength=len(self.classes_))
+        return counts if weight is not None else counts.astype(np.int64)
+
+    def _draw_seed(self):
+        """Draw the seed that splits, weights, batches and noise of this fit come from."""
+        random_state = check_random_state(self.random_state)
+        self._seed = int(random_state.randint(np.iinfo(np.int32).max))
+
+    def _fit_parts(self, inputs, target, weight, resume):
+        """Split the data, train on one part, monitor and calibrate on the others."""
+        from .training import split_per_class
+
+        self._draw_seed()
+        random_state = np.random.RandomState(self._seed)
+        train, held = np.arange(len(target)), None
+        valid = None
+        fraction = getattr(self, "calibration_fraction", None)
+        if fraction is not None:
+            train, held = split_per_class(target, fraction, random_state)
+        if self.validation_fraction is not None:
+            kept, out = split_per_class(target[train], self.validation_fraction, random_state)
+            train, valid = train[kept], train[out]
+            valid = self._training_set(inputs, target, weight, valid, False)
+        data = self._training_set(inputs, target, weight, train, True)
+        self._train(data, valid, len(self.classes_), self.max_epochs, resume)
+        held = train if held is None or not len(held) else held
+        with warnings.catch_warnings():
+            # A k that needs a warning has had it before the training.
+            warnings.simplefilter("ignore", UserWarning)
+            self._calibrate_inputs(inputs.subset(held), weight if weight is None else weight[held])
+
+    def _training_set(self, inputs, target, weight, indices, training):
+        from .training import TrainingSet
+
+        if weight is not None:
+            weight = torch.from_numpy(weight[indices]).float()
+        target = torch.from_numpy(target[indices])
+        return TrainingSet(inputs.subset(indices, training=training), target, weight)
+
+    # -- the loss and the rule --------------------------------------------------------------
+
+    def _loss_supplies(self, n_samples):
+        """Return what a loss may ask for."""
+        n_classes = len(self.classes_)
+        return {
+            "k": min(self.k, n_classes - 1),
+            "class_counts": self.class_counts_,
+            "n_samples": n_samples,
+            "n_classes": n_classes,
+        }
+
+    def _rule(self):
+        """Return the rule that the parameters describe, not fitted."""
+        raise NotImplementedError
+
+    def _build_rule(self, cls, **params):
+        """Return a rule for log-probabilities, with `rule_params` on top of `params`."""
+        own = dict(self.rule_params or {})
+        known = set(inspect.signature(cls).parameters) - {*params, "log_scores"}
+        unknown = sorted(set(own) - known)
+        if unknown:
+            raise ValueError(
+                f"rule_params has keys that cannot be set there: {unknown}; {cls.__name__} "
+                f"accepts {sorted(known)}."
+            )
+        return cls(**{"prior": self._prior, **params, **own}, log_scores=True)
+
+    def _new_rule(self):
+        """Validate the rule's parameters, before time is spent on training."""
+        self.rule_ = self._rule().fit(np.zeros((1, len(self.classes_))))
+
+    @property
+    def _n_outputs(self):
+        return len(self.classes_)
+
+    @property
+    def _prior(self):
+        """Share of each class in the training data; a class never seen counts as one sample."""
+        counts = np.maximum(self.class_counts_, 1)
+        return counts / counts.sum()
+
+    def _log_proba(self, scores):
+        """Return log p_y(x) under the prior of the training data, in double precision."""
+        scores = scores.astype(np.float64, copy=False)
+        if self._prior_exponent != 1:
+            scores = scores + (1 - self._prior_exponent) * np.log(self._prior)
+        return log_softmax(scores, axis=1)
+
+    def _rank_scores(self, scores):
+        """Return what the rule ranks and thresholds, from the scores of the network."""
+        log_proba = self._log_proba(scores)
+        return log_proba - np.log(self._prior) if self.objective == "macro" else log_proba
+
+    def _set_scores(self, X):
+        """Return what the rule ranks and thresholds, of shape (n_samples, n_classes)."""
+        return np.concatenate([self._rank_scores(scores) for scores in self._iter_scores(X)])
+
+    def _calibrate_inputs(self, inputs, sample_weight=None):
+        """Set the threshold of the rule, where it has one."""
+
+    # -- prediction -------------------------------------------------------------------------
+
+    def _scores(self, X):
+        return np.concatenate(list(self._iter_scores(X)))
+
+    def decision_function(self, X):
+        """Return the scores of the network.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features), images, paths or Dataset
+
+        Returns
+        -------
+        scores : ndarray of shape (n_samples, n_classes), or (n_samples,) if binary
+            Columns in the order of `classes_`. When binary, the score of ``classes_[1]``
+            minus that of ``classes_[0]``.
+        """
+        scores = self._scores(X)
+        return scores if scores.shape[1] > 2 else scores[:, 1] - scores[:, 0]
+
+    def predict_proba(self, X):
+        """Return the softmax of the scores.
+
+        These are estimates of probabilities when the network was trained with the
+        cross-entropy; other losses order the classes without that promise.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features), images, paths or Dataset
+
+        Returns
+        -------
+        proba : ndarray of shape (n_samples, n_classes)
+        """
+        return softmax(self._scores(X).astype(np.float64, copy=False), axis=1)
+
+    def predict(self, X):
+        """Return the label with the largest score.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features), images, paths or Dataset
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples,)
+        """
+        best = np.concatenate([scores.argmax(1) for scores in self._iter_scores(X)])
+        return self.classes_[best]
+
+    def _iter_sets(self, X):
+        """Yield (log p, mask) of each chunk of X."""
+        check_is_fitted(self)
+        for scores in self._iter_scores(X):
+            log_proba = self._log_proba(scores)
+            yield log_proba, self.rule_.predict_set(log_proba)
+
+    def predict_set(self, X):
+        """Return the set of classes of each sample.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features), images, paths or Dataset
+
+        Returns
+        -------
+        sets : ndarray of bool of shape (n_samples, n_classes)
+            Columns in the order of `classes_`.
+        """
+        return np.concatenate([mask for _, mask in self._iter_sets(X)])
+
+    def predict_labels(self, X):
+        """Return the labels in the set of each sample, the likeliest first.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features), images, paths or Dataset
+
+        Returns
+        -------
+        labels : list of n_samples ndarrays
+        """
+        labels = []
+        for log_proba, mask in self._iter_sets(X):
+            for row, members in zip(log_proba, mask, strict=True):
+                chosen = np.flatnonzero(members)
+                labels.append(self.classes_[chosen[np.argsort(-row[chosen], kind="stable")]])
+        return labels

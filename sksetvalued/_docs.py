@@ -1,0 +1,89 @@
+"""Docstring of the training parameters, written once."""
+
+import inspect
+
+TRAINING_PARAMETERS = """\
+backbone : None, tuple of int, str, nn.Module or callable, default=None
+    What turns a sample into features. None is a perceptron with one hidden layer of 256 units
+    for tables and a small convolutional network for images; a tuple gives the hidden widths; a
+    name is "mlp", "convnet", "densenet40_40" or a classification model of torchvision; a
+    callable takes the shape of a sample and returns a module.
+backbone_params : dict, default=None
+    Arguments of a named or callable backbone.
+weights : str or path, default=None
+    Name of torchvision weights, or path of a state dict of the backbone.
+transform : callable or dict, default=None
+    Applied to each image; a dict has the keys "train" and "eval". When the evaluation transform
+    returns several views of an image, predictions combine them.
+max_epochs : int, default=50
+    Passes over the training data.
+lr : float, default={lr}
+    Learning rate, the initial one if there is a schedule.
+batch_size : int or "auto", default="auto"
+    "auto" makes about 32 batches an epoch, of 32 to 256 samples.
+optimizer : {{"adamw", "adam", "sgd"}} or class, default="adamw"
+    "sgd" has Nesterov momentum 0.9. Arguments go to `net_params`, as ``optimizer__momentum``.
+weight_decay : float, default={weight_decay}
+    Weight decay of the optimizer.
+lr_schedule : None, "cosine", "one_cycle", sequence of int, dict or callable, default={lr_schedule}
+    A sequence holds the epochs after which the rate is divided by ten; a dict, the arguments of
+    torch's ``MultiStepLR``; a callable maps the optimizer to a torch scheduler.
+validation_fraction : float in (0, 1), default=None
+    Share of each class held out to monitor the training; the best epoch is kept. A class of one
+    sample is trained on.
+monitor : str or callable, default="auto"
+    What to select the epoch by: "auto" is the metric that matches the estimator, "valid_loss"
+    the loss; a function ``(y_true, y_score) -> float`` gets class indices, larger is better.
+patience : int, default=None
+    Epochs without improvement after which training stops.
+callbacks : list, default=None
+    skorch callbacks, copied before use.
+device : str, default="auto"
+    "auto" is CUDA where there is one.
+precision : {{"float32", "bf16"}}, default="float32"
+    "bf16" runs the network under autocast; losses compute in single precision.
+compile : bool, default=False
+    Compile the network with ``torch.compile``.
+warm_start : bool, default=False
+    Whether a second `fit` continues from the first.
+random_state : int, RandomState or None, default=None
+    Seed of splits, initial weights, batches and noise. An int makes fits reproducible.
+verbose : int, default=0
+    0 is quiet, 1 shows a progress bar with the monitored metric.
+net_params : dict, default=None
+    Arguments of the skorch net, such as ``iterator_train__num_workers``.\
+"""
+
+FITTED_ATTRIBUTES = """\
+classes_ : ndarray of shape (n_classes,)
+    The sorted class labels.
+class_counts_ : ndarray of shape (n_classes,)
+    Number of training samples (sum of their weights) of each class.
+n_features_in_ : int
+    Number of features, for tables.
+feature_names_in_ : ndarray of shape (n_features_in_,)
+    Names of the features, for tables whose columns have string names.
+net_ : skorch.NeuralNet
+    The trained net; the torch module is ``net_.module_``.
+history_ : skorch.History
+    Losses and metrics by epoch.
+n_iter_ : int
+    Number of epochs trained.\
+"""
+
+
+def with_training_parameters(cls):
+    """Put the shared parameters and attributes into the docstring of an estimator."""
+    defaults = {
+        name: repr(p.default).replace("'", '"')
+        for name, p in inspect.signature(cls).parameters.items()
+    }
+    parts = {
+        "{training}": TRAINING_PARAMETERS.format(**defaults),
+        "{fitted}": FITTED_ATTRIBUTES,
+    }
+    doc = inspect.cleandoc(cls.__doc__)
+    for mark, text in parts.items():
+        doc = doc.replace(mark, text)
+    cls.__doc__ = doc
+    return cls

@@ -1,0 +1,219 @@
+"""Sets of exactly k classes."""
+
+from numbers import Integral, Real
+
+import torch
+from sklearn.utils._param_validation import Interval
+from sklearn.utils.validation import check_is_fitted
+
+from ._classifier import DeepSetClassifier
+from ._docs import with_training_parameters
+from .metrics import top_k_accuracy_score
+from .rules import TopK
+
+
+@with_training_parameters
+class TopKClassifier(DeepSetClassifier):
+    """Deep classifier that returns the k likeliest classes of every sample.
+
+    The network is trained with a top-k loss; the default is the noised top-k hinge [1]_, which
+    asks the true class to be among the k largest scores by a margin. With `max_margin` the
+    margin grows for rare classes and the scores are cosines times `scale`.
+
+    Parameters
+    ----------
+    k : int, default=5
+        Size of the sets. With k >= n_classes every class is returned, with a warning.
+    objective : {"micro", "macro"}, default="micro"
+        What the sets are to maximise: coverage over samples, or averaged over classes (for long
+        tails). "macro" ranks by p_y(x) / prior_y.
+    loss : str, criterion class or instance, default="noised_hinge"
+        "noised_hinge", "smoothed_hinge", "calibrated_hinge", "hinge", "convex_hinge",
+        "cross_entropy", "focal", "ldam", "logit_adjusted", any other name in
+        ``sksetvalued.losses.LOSSES`` for single labels, or a torch criterion.
+    epsilon : float, default=1.0
+        Standard deviation of the noise of the noised hinge.
+    n_noise_samples : int, default=5
+        Draws of noise of the noised hinge.
+    max_margin : float, default=None
+        Margin of the rarest class; the others have ``max_margin * (n_min / n_y) ** (1/4)``.
+        None: every class has the margin 1.
+    scale : float, default=None
+        Factor of the cosine scores when there are class margins. None: 50 for the noised hinge
+        and 30 for LDAM.
+    loss_params : dict, default=None
+        Further arguments of the loss, such as ``{"tau": 0.1}``.
+    rule_params : dict, default=None
+        Further arguments of :class:`sksetvalued.rules.TopK`.
+    {training}
+
+    Attributes
+    ----------
+    {fitted}
+    rule_ : TopK
+        The fitted rule.
+
+    See Also
+    --------
+    AverageKClassifier : Sets of k classes on average.
+    PlugInClassifier : Sets from any scikit-learn classifier.
+
+    References
+    ----------
+    .. [1] Garcin, Servajean, Joly & Salmon, "Stochastic smoothing of the top-K calibrated hinge
+       loss for deep imbalanced classification", ICML 2022, eq. (10) and (13).
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sksetvalued import TopKClassifier
+    >>> X, y = load_digits(return_X_y=True)
+    >>> clf = TopKClassifier(k=2, max_epochs=10, random_state=0).fit(X[:1000], y[:1000])
+    >>> clf.predict_set(X[1000:1002]).shape
+    (2, 10)
+    >>> [len(labels) for labels in clf.predict_labels(X[1000:1002])]
+    [2, 2]
+    """
+
+    _parameter_constraints = {
+        **DeepSetClassifier._parameter_constraints,
+        "k": [Interval(Integral, 1, None, closed="left")],
+        "epsilon": [Interval(Real, 0, None, closed="left")],
+        "n_noise_samples": [Interval(Integral, 1, None, closed="left")],
+        "max_margin": [Interval(Real, 0, None, closed="left"), None],
+        "scale": [Interval(Real, 0, None, closed="neither"), None],
+    }
+
+    def __init__(
+        self,
+        k=5,
+        *,
+        objective="micro",
+        loss="noised_hinge",
+        epsilon=1.0,
+        n_noise_samples=5,
+        max_margin=None,
+        scale=None,
+        loss_params=None,
+        rule_params=None,
+        backbone=None,
+        backbone_params=None,
+        weights=None,
+        transform=None,
+        max_epochs=50,
+        lr=1e-3,
+        batch_size="auto",
+        optimizer="adamw",
+        weight_decay=1e-2,
+        lr_schedule=None,
+        validation_fraction=None,
+        monitor="auto",
+        patience=None,
+        callbacks=None,
+        device="auto",
+        precision="float32",
+        compile=False,
+        warm_start=False,
+        random_state=None,
+        verbose=0,
+        net_params=None,
+    ):
+        super().__init__(
+            backbone=backbone,
+            backbone_params=backbone_params,
+            weights=weights,
+            transform=transform,
+            max_epochs=max_epochs,
+            lr=lr,
+            batch_size=batch_size,
+            optimizer=optimizer,
+            weight_decay=weight_decay,
+            lr_schedule=lr_schedule,
+            validation_fraction=validation_fraction,
+            monitor=monitor,
+            patience=patience,
+            callbacks=callbacks,
+            device=device,
+            precision=precision,
+            compile=compile,
+            warm_start=warm_start,
+            random_state=random_state,
+            verbose=verbose,
+            net_params=net_params,
+        )
+        self.k = k
+        self.objective = objective
+        self.loss = loss
+        self.epsilon = epsilon
+        self.n_noise_samples = n_noise_samples
+        self.max_margin = max_margin
+        self.scale = scale
+        self.loss_params = loss_params
+        self.rule_params = rule_params
+
+    def _loss_supplies(self, n_samples):
+        from .training import accepts
+
+        for name in ("max_margin", "scale"):
+            value = getattr(self, name)
+            if value is not None and not accepts(self.loss, name):
+                raise ValueError(
+                    f"{name}={value!r} has no effect on loss={self.loss!r}; use "
+                    "'noised_hinge' or 'ldam', or leave it None."
+                )
+        return super()._loss_supplies(n_samples) | {
+            "epsilon": self.epsilon,
+            "n_noise_samples": self.n_noise_samples,
+            "max_margin": self.max_margin,
+            "scale": self.scale,
+        }
+
+    def _rule(self):
+        return self._build_rule(TopK, k=self.k, objective=self.objective)
+
+    def predict_set(self, X):
+        """Return the k likeliest classes of each sample.
+
+        `k` may have been changed since `fit`, which need not be repeated.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features), images, paths or Dataset
+
+        Returns
+        -------
+        sets : ndarray of bool of shape (n_samples, n_classes)
+            Columns in the order of `classes_`.
+        """
+        return super().predict_set(X)
+
+    def _iter_sets(self, X):
+        check_is_fitted(self)
+        if (self.k, self.objective) != (self.rule_.k, self.rule_.objective):
+            self._validate_params()
+            self._new_rule()
+        return super()._iter_sets(X)
+
+    def _monitor_metric(self):
+        macro = self.objective == "macro" or self.max_margin is not None
+        average = "macro" if macro else "micro"
+        k, labels = min(self.k, len(self.classes_)), range(len(self.classes_))
+
+        def metric(y_true, y_score, sample_weight):
+            if self.objective == "macro":
+                y_score = self._rank_scores(y_score)
+            return top_k_accuracy_score(
+                y_true, y_score, k=k, average=average, labels=labels, sample_weight=sample_weight
+            )
+
+        return f"valid_{'macro_' if macro else ''}top_k_accuracy", metric
+
+    def _combine_views(self, scores):
+        """Combine views by the top-k marginals of Berrada et al. 2018, appendix C."""
+        from .operators import top_k_marginals
+
+        k = min(self.k, scores.shape[-1])
+        marginals = top_k_marginals(scores.double().flatten(0, 1), k).unflatten(
+            0, scores.shape[:2]
+        )
+        return torch.log(marginals.mean(1).clamp_min(torch.finfo(torch.float64).tiny))
