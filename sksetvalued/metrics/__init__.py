@@ -1,1 +1,26 @@
-"""To be written."""
+"""Metrics and scorers of set-valued classification."""
+
+from ._metrics import (
+    average_k_accuracy_score,
+    average_k_threshold,
+    average_set_size,
+    set_coverage_score,
+    set_size_distribution,
+    shot_coverage_score,
+    top_k_accuracy_score,
+)
+from ._scorers import average_k_scorer, set_coverage_scorer, set_size_scorer, top_k_scorer
+
+__all__ = [
+    "average_k_accuracy_score",
+    "average_k_scorer",
+    "average_k_threshold",
+    "average_set_size",
+    "set_coverage_score",
+    "set_coverage_scorer",
+    "set_size_distribution",
+    "set_size_scorer",
+    "shot_coverage_score",
+    "top_k_accuracy_score",
+    "top_k_scorer",
+]

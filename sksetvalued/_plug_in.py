@@ -1,0 +1,360 @@
+"""Sets from any scikit-learn classifier and any rule."""
+
+import warnings
+
+import numpy as np
+from sklearn import get_config
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.model_selection import check_cv
+from sklearn.utils import _safe_indexing, get_tags, indexable
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, has_fit_parameter
+
+from ._sets import class_scores, labels_of_sets, score_method
+from ._threshold import check_weights
+
+
+def _estimator_has(method):
+    def has(self):
+        return hasattr(getattr(self, "estimator_", self.estimator), method)
+
+    return has
+
+
+class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
+    """Make any classifier set-valued by putting a rule on its scores.
+
+    The rule is calibrated on scores of samples that the classifier which gave them was not
+    trained on: out-of-fold scores, or new data when the classifier is already fitted.
+
+    Parameters
+    ----------
+    estimator : classifier
+        Any classifier or pipeline with `predict_proba` or `decision_function`.
+    rule : rule
+        How scores become sets: an object of :mod:`sksetvalued.rules`.
+    cv : int, splitter, iterable, None or "prefit", default=None
+        Where the scores that calibrate the rule come from. An int or None (5): from
+        stratified cross-validation, after which the estimator is refitted on all samples.
+        "prefit": `estimator` is fitted already and stays as it is; `fit` calibrates the rule on
+        its samples, which it must not have been trained on.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Sorted labels; the order of the columns of the sets.
+    estimator_ : classifier
+        The fitted classifier.
+    rule_ : rule
+        The calibrated rule.
+    n_features_in_ : int
+        Where `estimator_` has it, as with ``feature_names_in_``.
+
+    See Also
+    --------
+    sksetvalued.rules : The rules.
+
+    Notes
+    -----
+    With cross-validation, the guarantees of the rules (average size, error) hold for the models
+    of the folds; the model refitted on all samples, a little better, has sets of about that
+    size. For a guarantee in the strict sense use ``cv="prefit"`` or `calibrate` on fresh data.
+
+    A class that a training fold lacks scores zero probability there.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> from sksetvalued import PlugInClassifier
+    >>> from sksetvalued.rules import AverageK
+    >>> X, y = load_digits(return_X_y=True)
+    >>> clf = PlugInClassifier(GaussianNB(), AverageK(2)).fit(X[:1000], y[:1000])
+    >>> clf.predict_set(X[1000:]).shape
+    (797, 10)
+    """
+
+    def __init__(self, estimator, rule, *, cv=None):
+        self.estimator = estimator
+        self.rule = rule
+        self.cv = cv
+
+    def fit(self, X, y=None, sample_weight=None, **fit_params):
+        """Fit the classifier and calibrate the rule.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            What `estimator` accepts.
+        y : array-like of shape (n_samples,)
+            Labels. With ``cv="prefit"`` they may be left out if the rule does not need them.
+        sample_weight : array-like of shape (n_samples,), optional
+            Used by the rule, and by the classifier if it takes weights.
+        **fit_params : dict
+            Passed to ``estimator.fit``, by metadata routing where it is enabled.
+
+        Returns
+        -------
+        self : PlugInClassifier
+
+        Raises
+        ------
+        TypeError
+            If `estimator` has neither `predict_proba` nor `decision_function`, or `rule` is not
+            a rule.
+        ValueError
+            If a parameter has a wrong value.
+        """
+        self._check_parts()
+        if self._is_prefit():
+            return self._fit_prefit(X, y, sample_weight)
+        if y is None:
+            raise ValueError(
+                "PlugInClassifier requires y to be passed, but the target y is None. Only with "
+                "cv='prefit' can some rules do without."
+            )
+        X, y = indexable(X, column_or_1d(y, warn=True))
+        check_classification_targets(y)
+        self.classes_, columns = np.unique(y, return_inverse=True)
+        weight = check_weights(sample_weight, len(y))
+        fit_params, split_params = self._route(weight, fit_params)
+        folds = check_cv(self.cv, columns, classifier=True).split(X, y, **split_params)
+        y_score, rows = self._out_of_fold_scores(X, y, folds, fit_params)
+        self.rule_ = clone(self.rule).fit(
+            y_score, columns[rows], sample_weight=None if weight is None else weight[rows]
+        )
+        self.estimator_ = clone(self.estimator).fit(X, y, **fit_params)
+        self._copy_feature_attributes()
+        return self
+
+    def _fit_prefit(self, X, y, sample_weight):
+        check_is_fitted(self.estimator)
+        self.estimator_ = self.estimator
+        self.classes_ = np.asarray(self.estimator.classes_)
+        self._copy_feature_attributes()
+        return self._calibrate(X, y, sample_weight)
+
+    def calibrate(self, X, y=None, sample_weight=None):
+        """Calibrate the rule anew, leaving the classifier as it is.
+
+        Call it on data that the classifier was not trained on, at any time, and after changing a
+        parameter of `rule`, which takes effect here.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+        y : array-like of shape (n_samples,), optional
+            Labels, for the rules that need them: `AverageError`, and ``objective="macro"``
+            without a `prior`.
+        sample_weight : array-like of shape (n_samples,), optional
+
+        Returns
+        -------
+        self : PlugInClassifier
+        """
+        check_is_fitted(self)
+        self._check_parts()
+        return self._calibrate(X, y, sample_weight)
+
+    def _calibrate(self, X, y, sample_weight):
+        y_score = self._scores(self.estimator_, X)
+        columns = None if y is None else self._columns(column_or_1d(y, warn=True))
+        weight = check_weights(sample_weight, len(y_score))
+        self.rule_ = clone(self.rule).fit(y_score, columns, sample_weight=weight)
+        return self
+
+    def predict_set(self, X):
+        """Return the set of classes of each sample.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+
+        Returns
+        -------
+        y_set : bool ndarray of shape (n_samples, n_classes)
+            Columns in the order of `classes_`.
+        """
+        check_is_fitted(self)
+        return self.rule_.predict_set(self._scores(self.estimator_, X))
+
+    def predict_labels(self, X):
+        """Return the labels in the set of each sample, the likeliest first.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+
+        Returns
+        -------
+        labels : list of n_samples ndarrays
+        """
+        check_is_fitted(self)
+        y_score = self._scores(self.estimator_, X)
+        return labels_of_sets(self.rule_.predict_set(y_score), y_score, self.classes_)
+
+    def predict(self, X):
+        """Return the label that the classifier predicts for each sample.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+
+        Returns
+        -------
+        y_pred : ndarray of shape (n_samples,)
+        """
+        check_is_fitted(self)
+        return self.estimator_.predict(X)
+
+    @available_if(_estimator_has("predict_proba"))
+    def predict_proba(self, X):
+        """Return the class probabilities of the classifier.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+
+        Returns
+        -------
+        proba : ndarray of shape (n_samples, n_classes)
+        """
+        check_is_fitted(self)
+        return self.estimator_.predict_proba(X)
+
+    @available_if(_estimator_has("decision_function"))
+    def decision_function(self, X):
+        """Return the decision function of the classifier.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+
+        Returns
+        -------
+        scores : ndarray of shape (n_samples, n_classes), or (n_samples,) when binary
+        """
+        check_is_fitted(self)
+        return self.estimator_.decision_function(X)
+
+    def get_metadata_routing(self):
+        """Return how metadata given to `fit` are passed on.
+
+        Returns
+        -------
+        routing : MetadataRouter
+        """
+        fit_to = MethodMapping().add
+        router = MetadataRouter(owner=self).add_self_request(self)
+        router.add(estimator=self.estimator, method_mapping=fit_to(caller="fit", callee="fit"))
+        if hasattr(self.cv, "split"):
+            mapping = MethodMapping().add(caller="fit", callee="split")
+            router.add(splitter=self.cv, method_mapping=mapping)
+        return router
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        inner = get_tags(self.estimator)
+        tags.input_tags = inner.input_tags
+        tags.classifier_tags.multi_class = inner.classifier_tags.multi_class
+        return tags
+
+    def _is_prefit(self):
+        if isinstance(self.cv, str) and self.cv != "prefit":
+            raise ValueError(
+                "cv must be 'prefit', an int >= 2, a splitter, an iterable of splits or None, "
+                f"got {self.cv!r}."
+            )
+        return isinstance(self.cv, str)
+
+    def _check_parts(self):
+        if not (hasattr(self.rule, "fit") and hasattr(self.rule, "predict_set")):
+            raise TypeError(
+                f"rule must be one of sksetvalued.rules, e.g. AverageK(3), got {self.rule!r}."
+            )
+        self._score_method(self.estimator)
+
+    def _score_method(self, estimator):
+        method = score_method(estimator)
+        if method != "predict_proba" and getattr(self.rule, "requires_proba", False):
+            raise TypeError(
+                f"rule={self.rule!r} needs probabilities, but {type(estimator).__name__} has no "
+                "predict_proba. Wrap it in sklearn.calibration.CalibratedClassifierCV."
+            )
+        return method
+
+    def _scores(self, estimator, X, columns=None, n_classes=None):
+        """Return the scores that the rule takes, one column per class."""
+        method = self._score_method(estimator)
+        y_score, _ = class_scores(estimator, X, method)
+        if columns is not None and len(columns) < n_classes:
+            missing = 0.0 if method == "predict_proba" else -np.inf
+            known, y_score = y_score, np.full((len(y_score), n_classes), missing)
+            y_score[:, columns] = known
+        if method == "predict_proba" and getattr(self.rule, "log_scores", False):
+            with np.errstate(divide="ignore"):
+                y_score = np.log(y_score)
+        return y_score
+
+    def _set_scores(self, X):
+        """Return the scores that the rule ranks and thresholds."""
+        check_is_fitted(self)
+        return self.rule_.rank_scores(self._scores(self.estimator_, X))
+
+    def _out_of_fold_scores(self, X, y, folds, fit_params):
+        """Return the scores of each sample by a model not trained on it, and its row."""
+        y_score, rows = [], []
+        for train, test in folds:
+            params = {k: _subset(v, train, len(y)) for k, v in fit_params.items()}
+            model = clone(self.estimator).fit(_safe_indexing(X, train), y[train], **params)
+            columns = np.searchsorted(self.classes_, model.classes_)
+            y_score.append(
+                self._scores(model, _safe_indexing(X, test), columns, len(self.classes_))
+            )
+            rows.append(np.arange(len(y))[test])
+        return np.concatenate(y_score), np.concatenate(rows)
+
+    def _route(self, sample_weight, fit_params):
+        """Return the parameters of the classifier's `fit` and of the splitter's `split`."""
+        params = dict(fit_params)
+        if get_config()["enable_metadata_routing"]:
+            if sample_weight is not None:
+                params["sample_weight"] = sample_weight
+            routed = process_routing(self, "fit", **params)
+            return routed["estimator"]["fit"], routed.get("splitter", {}).get("split", {})
+        if sample_weight is not None:
+            if has_fit_parameter(self.estimator, "sample_weight"):
+                params["sample_weight"] = sample_weight
+            else:
+                warnings.warn(
+                    f"{type(self.estimator).__name__}.fit takes no sample_weight: the weights "
+                    "are used to calibrate the rule only. For a Pipeline enable metadata routing.",
+                    UserWarning,
+                    stacklevel=3,
+                )
+        return params, {}
+
+    def _columns(self, y):
+        """Return the column of each label."""
+        at = np.minimum(np.searchsorted(self.classes_, y), len(self.classes_) - 1)
+        unseen = np.unique(y[self.classes_[at] != y])
+        if unseen.size:
+            raise ValueError(
+                f"y holds labels that the classifier was not trained on: {unseen[:5].tolist()}. "
+                "Leave those samples out, or fit the classifier with them."
+            )
+        return at
+
+    def _copy_feature_attributes(self):
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self.estimator_, name):
+                setattr(self, name, getattr(self.estimator_, name))
+
+
+def _subset(value, rows, n_samples):
+    """Return the rows of a per-sample fit parameter, other parameters unchanged."""
+    if isinstance(value, str) or not hasattr(value, "__len__") or len(value) != n_samples:
+        return value
+    return _safe_indexing(value, rows)

@@ -1,0 +1,208 @@
+"""Sets, set labels and scores of any fitted model, through pipelines and searches."""
+
+import numpy as np
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
+
+
+def unwrap(model, X):
+    """Return the classifier inside pipelines and searches, and X as that classifier sees it.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        A classifier, a :class:`~sklearn.pipeline.Pipeline` that ends in one, a fitted search
+        (anything with ``best_estimator_``), or any nesting of these.
+    X : array-like
+
+    Returns
+    -------
+    model : fitted estimator
+    X : array-like
+        Transformed by the steps of the pipelines on the way.
+    """
+    while True:
+        if isinstance(model, Pipeline):
+            check_is_fitted(model)
+            X = model[:-1].transform(X) if len(model.steps) > 1 else X
+            model = model.steps[-1][1]
+        elif _is_search(model):
+            check_is_fitted(model)
+            if not hasattr(model, "best_estimator_"):
+                raise ValueError(
+                    f"{type(model).__name__} was fitted with refit=False and holds no model. "
+                    "Set refit=True, or the name of a scorer."
+                )
+            model = model.best_estimator_
+        else:
+            return model, X
+
+
+def _is_search(model):
+    return hasattr(model, "best_estimator_") or hasattr(type(model), "_run_search")
+
+
+def predict_set(model, X):
+    """Return the sets of a set-valued classifier, through pipelines and searches.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        A set-valued classifier, or a pipeline or search around one.
+    X : array-like of shape (n_samples, ...)
+        What `model` accepts.
+
+    Returns
+    -------
+    y_set : bool ndarray of shape (n_samples, n_classes)
+        Columns in the order of the ``classes_`` of the classifier.
+
+    Raises
+    ------
+    TypeError
+        If the classifier has no sets. :class:`PlugInClassifier` gives it some.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from sksetvalued import PlugInClassifier, predict_set
+    >>> from sksetvalued.rules import TopK
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = make_pipeline(StandardScaler(), PlugInClassifier(LogisticRegression(), TopK(2)))
+    >>> predict_set(clf.fit(X, y), X[:2])
+    array([[ True,  True, False],
+           [ True,  True, False]])
+    """
+    model, X = _set_valued(model, X, "predict_set")
+    return model.predict_set(X)
+
+
+def predict_labels(model, X):
+    """Return the class labels in each set, the likeliest first, through pipelines and searches.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        A set-valued classifier, or a pipeline or search around one.
+    X : array-like of shape (n_samples, ...)
+
+    Returns
+    -------
+    labels : list of n_samples ndarrays
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sksetvalued import PlugInClassifier, predict_labels
+    >>> from sksetvalued.rules import TopK
+    >>> data = load_iris()
+    >>> clf = make_pipeline(PlugInClassifier(LogisticRegression(max_iter=1000), TopK(2)))
+    >>> clf = clf.fit(data.data, data.target_names[data.target])
+    >>> predict_labels(clf, data.data[:1])
+    [array(['setosa', 'versicolor'], dtype='<U10')]
+    """
+    model, X = _set_valued(model, X, "predict_labels")
+    return model.predict_labels(X)
+
+
+def _set_valued(model, X, method):
+    model, X = unwrap(model, X)
+    if not hasattr(model, method):
+        raise TypeError(
+            f"{type(model).__name__} has no {method}: it is not a set-valued classifier. Wrap it "
+            "as PlugInClassifier(estimator, rule), e.g. with AverageK(3) from sksetvalued.rules."
+        )
+    return model, X
+
+
+def set_scores(model, X):
+    """Return the scores that rank the classes, and the classes, of any fitted classifier.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        A classifier, or a pipeline or search around one. A set-valued classifier gives the
+        scores that its rule ranks and thresholds, so that its objective has its effect; any
+        other gives `predict_proba`, or `decision_function` where there is none.
+    X : array-like of shape (n_samples, ...)
+
+    Returns
+    -------
+    y_score : ndarray of shape (n_samples, n_classes)
+        On whatever scale the model has: larger is likelier.
+    classes : ndarray of shape (n_classes,)
+
+    Raises
+    ------
+    TypeError
+        If the model has neither method.
+    ValueError
+        If its scores do not have one column per class.
+    """
+    model, X = unwrap(model, X)
+    if hasattr(model, "_set_scores"):
+        return model._set_scores(X), np.asarray(model.classes_)
+    return class_scores(model, X)
+
+
+def class_scores(model, X, method=None):
+    """Return `predict_proba` or else `decision_function` with one column per class, and classes.
+
+    A one-dimensional decision function s of a binary classifier becomes the columns (-s, s).
+    """
+    method = score_method(model) if method is None else method
+    y_score = getattr(model, method)(X)
+    classes = model.classes_
+    if isinstance(y_score, list) or np.ndim(y_score) > 2:
+        raise ValueError(
+            f"{type(model).__name__} has several outputs; set-valued classification has one "
+            "label per sample. Fit one model per output."
+        )
+    y_score = np.asarray(y_score)
+    if y_score.ndim == 1:
+        y_score = np.column_stack([-y_score, y_score])
+    if y_score.shape[1] != len(classes):
+        raise ValueError(
+            f"{method} of {type(model).__name__} has {y_score.shape[1]} columns for "
+            f"{len(classes)} classes. Scores per class are needed: e.g. set "
+            "decision_function_shape='ovr'."
+        )
+    return y_score, np.asarray(classes)
+
+
+def score_method(model):
+    """Return the name of the method that scores the classes."""
+    for method in ("predict_proba", "decision_function"):
+        if hasattr(model, method):
+            return method
+    raise TypeError(
+        f"{type(model).__name__} has neither predict_proba nor decision_function, so classes "
+        "cannot be ranked. Wrap it in sklearn.calibration.CalibratedClassifierCV, or choose a "
+        "setting that gives probabilities."
+    )
+
+
+def labels_of_sets(y_set, y_score, classes):
+    """Return the labels in each set, highest score first, ties to the highest column.
+
+    Parameters
+    ----------
+    y_set : bool ndarray of shape (n_samples, n_classes)
+    y_score : ndarray of shape (n_samples, n_classes)
+    classes : ndarray of shape (n_classes,)
+
+    Returns
+    -------
+    labels : list of n_samples ndarrays
+    """
+    labels = []
+    for in_set, score in zip(y_set, y_score):
+        (columns,) = np.nonzero(in_set)
+        order = np.argsort(score[columns], kind="stable")[::-1]
+        labels.append(classes[columns[order]])
+    return labels

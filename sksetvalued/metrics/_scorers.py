@@ -1,0 +1,249 @@
+"""Scorers: callables (estimator, X, y) for ``scoring=``, for any classifier."""
+
+from sklearn import get_config
+from sklearn.utils.metadata_routing import MetadataRequest
+
+from .._sets import predict_set, set_scores, unwrap
+from .._threshold import check_average_k, check_top_k
+from ._metrics import (
+    AVERAGES,
+    average_k_accuracy_score,
+    average_set_size,
+    set_coverage_score,
+    top_k_accuracy_score,
+)
+
+
+class SetScorer:
+    """Score a fitted classifier on labelled data.
+
+    Holds only its parameters, so that it pickles and copies. Subclasses implement ``_score`` and
+    carry the name of the function that makes them.
+    """
+
+    _name = None
+
+    def __init__(self, **params):
+        self._params = params
+
+    def __call__(self, estimator, X, y=None, sample_weight=None):
+        """Return the score of `estimator` on X and y.
+
+        Parameters
+        ----------
+        estimator : fitted classifier
+            Any classifier, or a pipeline or search around one.
+        X : array-like of shape (n_samples, ...)
+        y : array-like of shape (n_samples,)
+            True labels. Labels that the classifier does not know count as misses.
+        sample_weight : array-like of shape (n_samples,), optional
+
+        Returns
+        -------
+        score : float
+        """
+        return self._score(estimator, X, y, sample_weight, **self._params)
+
+    def __repr__(self):
+        params = ", ".join(f"{name}={value!r}" for name, value in self._params.items())
+        return f"{self._name}({params})"
+
+    def __eq__(self, other):
+        return type(self) is type(other) and self._params == other._params
+
+    def __hash__(self):
+        return hash((type(self), tuple(self._params.items())))
+
+    def set_score_request(self, *, sample_weight):
+        """Say whether metadata routing is to pass `sample_weight` to this scorer.
+
+        Parameters
+        ----------
+        sample_weight : bool, None or str
+            As in :ref:`scikit-learn's metadata routing <metadata_routing>`.
+
+        Returns
+        -------
+        self : SetScorer
+        """
+        if not get_config()["enable_metadata_routing"]:
+            raise RuntimeError(
+                "set_score_request needs metadata routing: switch it on with "
+                "sklearn.set_config(enable_metadata_routing=True)."
+            )
+        self._sample_weight_request = sample_weight
+        return self
+
+    def get_metadata_routing(self):
+        """Return the metadata that this scorer requests.
+
+        Returns
+        -------
+        routing : MetadataRequest
+        """
+        request = MetadataRequest(owner=self)
+        alias = getattr(self, "_sample_weight_request", None)
+        request.score.add_request(param="sample_weight", alias=alias)
+        return request
+
+    def _accept_sample_weight(self):
+        # Asked by scikit-learn's multimetric scorer when routing is off.
+        return True
+
+
+class _TopKScorer(SetScorer):
+    _name = "top_k_scorer"
+
+    def _score(self, estimator, X, y, sample_weight, k, average):
+        y_score, classes = set_scores(estimator, X)
+        return top_k_accuracy_score(
+            y, y_score, k=k, average=average, labels=classes, sample_weight=sample_weight
+        )
+
+
+class _AverageKScorer(SetScorer):
+    _name = "average_k_scorer"
+
+    def _score(self, estimator, X, y, sample_weight, k, average):
+        y_score, classes = set_scores(estimator, X)
+        return average_k_accuracy_score(
+            y, y_score, k=k, average=average, labels=classes, sample_weight=sample_weight
+        )
+
+
+class _SetCoverageScorer(SetScorer):
+    _name = "set_coverage_scorer"
+
+    def _score(self, estimator, X, y, sample_weight, average):
+        model, X = unwrap(estimator, X)
+        y_set = predict_set(model, X)
+        return set_coverage_score(
+            y, y_set, average=average, labels=model.classes_, sample_weight=sample_weight
+        )
+
+
+class _SetSizeScorer(SetScorer):
+    _name = "set_size_scorer"
+
+    def _score(self, estimator, X, y, sample_weight):
+        return average_set_size(predict_set(estimator, X), sample_weight=sample_weight)
+
+
+def top_k_scorer(k=5, average="micro"):
+    """Make a scorer of the top-k accuracy.
+
+    Parameters
+    ----------
+    k : int, default=5
+    average : {"micro", "macro"}, default="micro"
+
+    Returns
+    -------
+    scorer : callable (estimator, X, y, sample_weight=None) -> float
+        Works on any classifier, through pipelines and searches, and when `y` holds labels that
+        the classifier was not trained on: those are misses.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.model_selection import cross_val_score
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> from sksetvalued.metrics import top_k_scorer
+    >>> X, y = load_iris(return_X_y=True)
+    >>> cross_val_score(GaussianNB(), X, y, scoring=top_k_scorer(k=2))
+    array([1., 1., 1., 1., 1.])
+    """
+    check_top_k(k)
+    return _TopKScorer(k=k, average=_check_average(average))
+
+
+def average_k_scorer(k=5, average="micro"):
+    """Make a scorer of the average-k accuracy.
+
+    The threshold is found on the scored data itself, without its labels, so that models are
+    compared at the same average set size, whatever the threshold they were calibrated to.
+
+    Parameters
+    ----------
+    k : float, default=5
+    average : {"micro", "macro"}, default="micro"
+
+    Returns
+    -------
+    scorer : callable (estimator, X, y, sample_weight=None) -> float
+        See `top_k_scorer`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.model_selection import cross_val_score
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> from sksetvalued.metrics import average_k_scorer
+    >>> X, y = load_iris(return_X_y=True)
+    >>> cross_val_score(GaussianNB(), X, y, scoring=average_k_scorer(k=1.5))
+    array([1., 1., 1., 1., 1.])
+    """
+    check_average_k(k)
+    return _AverageKScorer(k=k, average=_check_average(average))
+
+
+def set_coverage_scorer(average="micro"):
+    """Make a scorer of the coverage of the sets that the classifier predicts.
+
+    Coverage grows with the size of the sets: compare it at equal size, or put `set_size_scorer`
+    beside it.
+
+    Parameters
+    ----------
+    average : {"micro", "macro"}, default="micro"
+
+    Returns
+    -------
+    scorer : callable (estimator, X, y, sample_weight=None) -> float
+        The estimator must be set-valued, or a pipeline or search around such a one.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> from sksetvalued import PlugInClassifier
+    >>> from sksetvalued.metrics import set_coverage_scorer
+    >>> from sksetvalued.rules import TopK
+    >>> X, y = load_iris(return_X_y=True)
+    >>> set_coverage_scorer()(PlugInClassifier(GaussianNB(), TopK(2)).fit(X, y), X, y)
+    1.0
+    """
+    return _SetCoverageScorer(average=_check_average(average))
+
+
+def set_size_scorer():
+    """Make a scorer of the average size of the sets that the classifier predicts.
+
+    It is there to be read beside a coverage, in `cross_validate` or in a search with
+    ``refit="coverage"``: the greatest size is not the best.
+
+    Returns
+    -------
+    scorer : callable (estimator, X, y=None, sample_weight=None) -> float
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> from sksetvalued import PlugInClassifier
+    >>> from sksetvalued.metrics import set_size_scorer
+    >>> from sksetvalued.rules import TopK
+    >>> X, y = load_iris(return_X_y=True)
+    >>> set_size_scorer()(PlugInClassifier(GaussianNB(), TopK(2)).fit(X, y), X)
+    2.0
+    """
+    return _SetSizeScorer()
+
+
+def _check_average(average):
+    if average not in AVERAGES[:2]:
+        raise ValueError(
+            f"average must be one of {AVERAGES[:2]} in a scorer, which returns one number, got "
+            f"{average!r}."
+        )
+    return average

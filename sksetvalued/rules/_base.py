@@ -1,0 +1,230 @@
+"""What every rule shares: validation of scores, class indices and prior."""
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from .._threshold import check_score_array, check_weights, row_blocks
+
+OBJECTIVES = ("micro", "macro")
+
+
+class SetRule(BaseEstimator):
+    """Base class of the rules.
+
+    A subclass implements ``_check_params``, ``_start`` (forget what was seen), ``_update``
+    (take in a chunk) and ``_mask`` (the sets of a block of rank scores).
+    """
+
+    #: Whether the rule is calibrated with labels.
+    requires_y = False
+
+    @property
+    def requires_proba(self):
+        """Whether scores must be (log-)probabilities, not just any numbers that rank."""
+        return getattr(self, "objective", "micro") == "macro"
+
+    def fit(self, y_score, y=None, sample_weight=None):
+        """Calibrate the rule on scores, forgetting what was seen before.
+
+        Parameters
+        ----------
+        y_score : array-like of shape (n_samples, n_classes)
+            Scores of samples that the model was not trained on, float32 or float64.
+        y : array-like of shape (n_samples,), optional
+            Column indices of the true classes. Size rules do not look at them, except for the
+            class prior of ``objective="macro"`` when ``prior=None``; `AverageError` needs them.
+        sample_weight : array-like of shape (n_samples,), optional
+            A weight of 2 counts as two copies of the sample.
+
+        Returns
+        -------
+        self : object
+        """
+        y_score = check_score_array(y_score)
+        self._begin(y_score.shape[1], y, sample_weight)
+        self._take(y_score, y, sample_weight, total=len(y_score))
+        return self
+
+    def partial_fit(self, y_score, y=None, sample_weight=None, *, n_samples=None):
+        """Calibrate the rule on one more chunk of scores.
+
+        Parameters
+        ----------
+        y_score, y, sample_weight
+            As in :meth:`fit`.
+        n_samples : int, optional
+            Number of samples of all chunks together. With it `AverageK` is exact in memory
+            proportional to ``k * n_samples`` whatever the order of the samples, and frees the
+            memory after the last chunk.
+
+        Returns
+        -------
+        self : object
+        """
+        y_score = check_score_array(y_score)
+        if not self.__sklearn_is_fitted__():
+            self._begin(y_score.shape[1], y=None, sample_weight=None)
+        self._check_columns(y_score)
+        self._take(y_score, y, sample_weight, total=n_samples)
+        return self
+
+    def _begin(self, n_classes, y, sample_weight):
+        self._check_params(n_classes)
+        self._set_prior(n_classes, y, sample_weight)
+        self._start(n_classes)
+        self.n_classes_ = n_classes
+        self.n_samples_seen_ = 0
+
+    def _take(self, y_score, y, sample_weight, total):
+        self._check_total(len(y_score), total)
+        weight = check_weights(sample_weight, len(y_score))
+        y = None if y is None else check_class_indices(y, *y_score.shape)
+        if y is None and self.requires_y:
+            raise ValueError(
+                f"{type(self).__name__} is calibrated on labelled samples, but y is None: pass "
+                "the column indices of the true classes. AverageK needs no labels."
+            )
+        self._check_range(y_score)
+        self._update(y_score, y, weight, total)
+        self.n_samples_seen_ += len(y_score)
+
+    def _check_total(self, n_new, total):
+        if total is not None and self.n_samples_seen_ + n_new > total:
+            raise ValueError(
+                f"n_samples={total} was announced, but {self.n_samples_seen_ + n_new} samples "
+                "were given. Announce the number of all chunks together; fit starts anew."
+            )
+
+    def predict_set(self, y_score):
+        """Return the set of classes of each sample.
+
+        Parameters
+        ----------
+        y_score : array-like of shape (n_samples, n_classes)
+            Scores on the same scale as those given to `fit`.
+
+        Returns
+        -------
+        y_set : bool ndarray of shape (n_samples, n_classes)
+            True where the class is in the set.
+        """
+        check_is_fitted(self)
+        y_score = check_score_array(y_score)
+        self._check_columns(y_score)
+        self._check_range(y_score)
+        y_set = np.empty(y_score.shape, dtype=bool)
+        for rows in row_blocks(y_score.shape):
+            y_set[rows] = self._mask(self._rank(y_score[rows]))
+        return y_set
+
+    def rank_scores(self, y_score):
+        """Return the scores that the rule ranks and thresholds.
+
+        Parameters
+        ----------
+        y_score : array-like of shape (n_samples, n_classes)
+
+        Returns
+        -------
+        y_score : ndarray of shape (n_samples, n_classes)
+            Divided by the class prior when the objective is "macro", unchanged otherwise.
+        """
+        check_is_fitted(self)
+        y_score = check_score_array(y_score)
+        self._check_columns(y_score)
+        self._check_range(y_score)
+        return self._rank(y_score)
+
+    def _rank(self, y_score):
+        if self.prior_ is None:
+            return y_score
+        if self.log_scores:
+            return y_score - np.log(self.prior_).astype(y_score.dtype)
+        return y_score / self.prior_.astype(y_score.dtype)
+
+    def _set_prior(self, n_classes, y, sample_weight):
+        objective = getattr(self, "objective", "micro")
+        if objective not in OBJECTIVES:
+            raise ValueError(f"objective must be one of {OBJECTIVES}, got {objective!r}.")
+        self.prior_ = None
+        if objective == "macro":
+            self.prior_ = class_prior(self.prior, n_classes, y, sample_weight)
+
+    def _check_range(self, y_score):
+        if self.requires_proba and not self.log_scores and y_score.min() < 0:
+            raise ValueError(
+                f"{type(self).__name__} needs probabilities here, but y_score holds negative "
+                "entries. Pass probabilities, or log_scores=True with log-probabilities."
+            )
+
+    def _check_columns(self, y_score):
+        if y_score.shape[1] != self.n_classes_:
+            raise ValueError(
+                f"y_score has {y_score.shape[1]} columns, but the rule was fitted on scores of "
+                f"{self.n_classes_} classes. Give the columns of all classes, or fit again."
+            )
+
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, "n_classes_")
+
+
+def check_class_indices(y, n_samples, n_classes):
+    """Return y as an int array of column indices of shape (n_samples,)."""
+    y = np.asarray(y)
+    if y.shape != (n_samples,):
+        raise ValueError(
+            f"y must have shape ({n_samples},), one column index per sample, got {y.shape}."
+        )
+    if y.dtype.kind not in "iu":
+        raise TypeError(
+            f"y must hold column indices of y_score as integers, got dtype {y.dtype}. Encode "
+            "labels by their position in classes_, e.g. np.searchsorted(classes_, y)."
+        )
+    if y.min() < 0 or y.max() >= n_classes:
+        raise ValueError(
+            f"y must hold column indices in [0, {n_classes - 1}], got values in "
+            f"[{y.min()}, {y.max()}]: a label without a column in y_score."
+        )
+    return y.astype(np.intp, copy=False)
+
+
+def class_prior(prior, n_classes, y=None, sample_weight=None):
+    """Return the class prior of the macro objective, given or counted in `y`.
+
+    Raises
+    ------
+    ValueError
+        If there is none to be had, or an entry is not a positive number.
+    """
+    if prior is None:
+        if y is None:
+            raise ValueError(
+                "objective='macro' needs the class prior: pass prior=, of shape (n_classes,), "
+                "e.g. the class frequencies of the training set, or y to fit."
+            )
+        y = np.asarray(y)
+        weight = check_weights(sample_weight, len(y))
+        y = check_class_indices(y, len(y), n_classes)
+        prior = np.bincount(y, weights=weight, minlength=n_classes)
+        prior = prior / prior.sum()
+    prior = np.asarray(prior, dtype=np.float64)
+    if prior.shape != (n_classes,):
+        raise ValueError(f"prior must have shape ({n_classes},), got {prior.shape}.")
+    if not (np.isfinite(prior).all() and (prior > 0).all()):
+        raise ValueError(
+            "prior must be finite and > 0 for every class, but classes at columns "
+            f"{np.flatnonzero(~(prior > 0) | ~np.isfinite(prior))[:5].tolist()} are not. Pass "
+            "prior= with the class frequencies of the training set, where every class occurs."
+        )
+    return prior
+
+
+def check_error(error):
+    """Raise unless `error` is a number in (0, 1)."""
+    if isinstance(error, bool) or not isinstance(error, (int, float, np.number)):
+        raise TypeError(f"error must be a number in (0, 1), got {error!r}.")
+    if not 0 < error < 1:
+        raise ValueError(
+            f"error must lie in (0, 1), got {error}; error=0.1 asks for a coverage of 90 %."
+        )

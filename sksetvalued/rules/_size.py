@@ -1,0 +1,223 @@
+"""Rules that control the size of the sets, sample by sample or on average."""
+
+from numbers import Integral
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from .._threshold import (
+    AverageSizeSelector,
+    check_average_k,
+    check_top_k,
+    row_blocks,
+    threshold_mask,
+    top_k_mask,
+)
+from ._base import SetRule
+
+
+class TopK(SetRule):
+    r"""Return the k likeliest classes of every sample.
+
+    The sets of size k of greatest coverage hold the k largest p_y(x) [1]_, eq. (2.12). With
+    ``objective="macro"`` they are to maximise the coverage averaged over classes,
+
+    .. math::
+        \frac1L \sum_y P(y \in \Gamma(X) \mid Y = y)
+        = \frac1L E\Big[\sum_{y \in \Gamma(X)} \frac{p_y(X)}{\pi_y}\Big],
+
+    which the k largest p_y(x)/pi_y maximise, pi being the class prior. Dividing by the prior is
+    also known as prevalence-adjusted softmax [2]_.
+
+    Parameters
+    ----------
+    k : int
+        Size of the sets. With k >= n_classes every class is returned, with a warning.
+    objective : {"micro", "macro"}, default="micro"
+        Coverage to maximise: over samples, or averaged over classes.
+    prior : array-like of shape (n_classes,), optional
+        Class prior for ``objective="macro"``. None: the class frequencies of the `y` given to
+        `fit`.
+    log_scores : bool, default=False
+        Whether scores are log-probabilities. It matters to ``objective="macro"`` only.
+
+    Attributes
+    ----------
+    n_classes_ : int
+    prior_ : ndarray of shape (n_classes,) or None
+
+    Notes
+    -----
+    Ties go to the highest column, as in :func:`sklearn.metrics.top_k_accuracy_score`.
+
+    References
+    ----------
+    .. [1] Garcin, "Set-valued classification: ambiguity, long tails", thesis, 2023, section
+       2.2.3.
+    .. [2] Ding, Fermanian & Salmon, "Conformal prediction for long-tailed classification", 2025.
+
+    Examples
+    --------
+    >>> from sksetvalued.rules import TopK
+    >>> scores = [[0.5, 0.3, 0.2], [0.1, 0.3, 0.6]]
+    >>> TopK(2).fit(scores).predict_set(scores)
+    array([[ True,  True, False],
+           [False,  True,  True]])
+    """
+
+    def __init__(self, k, *, objective="micro", prior=None, log_scores=False):
+        self.k = k
+        self.objective = objective
+        self.prior = prior
+        self.log_scores = log_scores
+
+    def _check_params(self, n_classes):
+        check_top_k(self.k, n_classes)
+
+    def _start(self, n_classes):
+        self._k = int(self.k)
+
+    def _update(self, y_score, y, weight, total):
+        pass
+
+    def _mask(self, rank_scores):
+        return top_k_mask(rank_scores, self._k)
+
+
+class AverageK(SetRule):
+    r"""Return the classes above one threshold, k of them on average.
+
+    Among all sets of average size k, ``{y : p_y(x) >= t}`` has the greatest coverage [1]_, eq.
+    (2.28). The threshold t is read off unlabelled scores: it is the smallest for which the
+    average size on the calibration data is not above `k`, ties or not, put halfway to the next
+    lower score. A floor and a cap on the size of each set are taken into account in the
+    threshold, so that the average is still k.
+
+    Parameters
+    ----------
+    k : float
+        Average size of the sets, in (0, n_classes]. With k >= n_classes every class is
+        returned, with a warning.
+    min_size : int, default=0
+        Fewest classes in a set; at most k. With 1 no set is empty.
+    max_size : int, optional
+        Most classes in a set; at least k.
+    objective : {"micro", "macro"}, default="micro"
+        Coverage to maximise: over samples, by thresholding p_y(x), or averaged over classes, by
+        thresholding p_y(x)/prior_y (see :class:`TopK`).
+    prior : array-like of shape (n_classes,), optional
+        Class prior for ``objective="macro"``. None: the class frequencies of the `y` given to
+        `fit`.
+    log_scores : bool, default=False
+        Whether scores are log-probabilities. It matters to ``objective="macro"`` only, but
+        log-probabilities are to be preferred in float32: a saturated softmax ties at 0 and 1.
+
+    Attributes
+    ----------
+    threshold_ : float
+        A class is in the set when its rank score is at least this. -inf: every class.
+    n_classes_ : int
+    n_samples_seen_ : int
+    prior_ : ndarray of shape (n_classes,) or None
+
+    Notes
+    -----
+    On n fresh samples like those of the calibration, the average size S of the sets differs
+    from k by sampling error. With n' calibration samples and s the standard deviation of the set
+    sizes, S - k has a standard error of about ``s * sqrt(1/n + 1/n')``, and k is approached from
+    below by less than 1/n' unless scores tie.
+
+    `partial_fit` keeps the ``k * n_samples`` largest scores when `n_samples` is announced.
+    Otherwise the first four million, and afterwards twice what the samples so far need:
+    enough for shuffled samples, and an error says so where it is not.
+
+    References
+    ----------
+    .. [1] Garcin, "Set-valued classification: ambiguity, long tails", thesis, 2023, section
+       2.2.4 and Algorithm 1, with the corrections needed for ties.
+
+    Examples
+    --------
+    >>> from sksetvalued.rules import AverageK
+    >>> scores = [[0.5, 0.3, 0.2], [0.6, 0.3, 0.1]]
+    >>> rule = AverageK(1).fit(scores)
+    >>> rule.threshold_
+    0.4
+    >>> AverageK(1.5, min_size=1).fit(scores).predict_set(scores).sum(axis=1)
+    array([1, 1])
+    """
+
+    def __init__(
+        self, k, *, min_size=0, max_size=None, objective="micro", prior=None, log_scores=False
+    ):
+        self.k = k
+        self.min_size = min_size
+        self.max_size = max_size
+        self.objective = objective
+        self.prior = prior
+        self.log_scores = log_scores
+
+    def _check_params(self, n_classes):
+        check_average_k(self.k, n_classes)
+        check_size("min_size", self.min_size)
+        if self.min_size > self.k:
+            raise ValueError(
+                f"min_size={self.min_size} is above k={self.k}: sets of at least min_size "
+                "classes cannot hold k on average. Lower min_size or raise k."
+            )
+        if self.max_size is not None:
+            check_size("max_size", self.max_size)
+            if self.max_size < self.k:
+                raise ValueError(
+                    f"max_size={self.max_size} is below k={self.k}: sets of at most max_size "
+                    "classes cannot hold k on average. Raise max_size or lower k."
+                )
+
+    def _start(self, n_classes):
+        self._bounds = (self.min_size, self.max_size)
+        self._every_class = self.k >= n_classes
+        self._selector, self._threshold = None, None
+
+    def _update(self, y_score, y, weight, total):
+        if self._every_class:
+            return
+        if self._selector is None:
+            self._open_selector(len(y_score), weight, total)
+        for rows in row_blocks(y_score.shape):
+            chunk_weight = None if weight is None else weight[rows]
+            self._selector.update(self._rank(y_score[rows]), chunk_weight)
+        self._threshold = None
+        if total is not None and self.n_samples_seen_ + len(y_score) == total:
+            self._threshold, self._selector = self._selector.threshold(), None
+
+    def _open_selector(self, n_new, weight, total):
+        if self._threshold is not None:
+            raise ValueError(
+                f"the calibration was closed after {self.n_samples_seen_} samples. Call fit, or "
+                "partial_fit on sklearn.base.clone(rule), to start anew."
+            )
+        if weight is not None:
+            # How much weight later chunks will bring is not known.
+            total = weight.sum() if n_new == total else None
+        self._selector = AverageSizeSelector(self.k, *self._bounds, total=total)
+
+    @property
+    def threshold_(self):
+        """Threshold of the samples seen so far."""
+        check_is_fitted(self)
+        if self._every_class:
+            return -np.inf
+        if self._threshold is None:
+            self._threshold = self._selector.threshold()
+        return self._threshold
+
+    def _mask(self, rank_scores):
+        return threshold_mask(rank_scores, self.threshold_, *self._bounds)
+
+
+def check_size(name, size):
+    """Raise unless `size` is an integer >= 0."""
+    if isinstance(size, bool) or not isinstance(size, Integral):
+        raise TypeError(f"{name} must be an integer >= 0, got {size!r}.")
+    if size < 0:
+        raise ValueError(f"{name} must be >= 0, got {size}.")
