@@ -6,8 +6,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-GROUP_WIDTH = 8
-
 
 class MLP(nn.Sequential):
     """Multi-layer perceptron; inputs of several dimensions are flattened.
@@ -43,10 +41,9 @@ class MLP(nn.Sequential):
 
 
 def _conv_norm_relu(n_in, n_out):
-    # Groups rather than batches are normalised: any batch size works, one sample included.
     return nn.Sequential(
         nn.Conv2d(n_in, n_out, 3, padding=1, bias=False),
-        nn.GroupNorm(n_out // GROUP_WIDTH, n_out),
+        nn.BatchNorm2d(n_out),
         nn.ReLU(inplace=True),
     )
 
@@ -54,16 +51,16 @@ def _conv_norm_relu(n_in, n_out):
 class ConvNet(nn.Module):
     """Small convolutional network for images of about 20 to 100 pixels a side.
 
-    Each stage convolves twice and halves the image; the last map is reduced to its mean and
-    its maximum over the positions, so that any image size gives as many features. Group
-    normalisation lets it train with batches of any size.
+    Each stage convolves, halves the image and convolves again, with batch normalisation; the
+    last maps are reduced to their mean and their maximum over the positions. Maps of 2 pixels a
+    side are not halved again, so that a batch of a single image can be normalised.
 
     Parameters
     ----------
     input_shape : tuple (n_channels, height, width)
         Shape of a sample.
     widths : tuple of int, default=(32, 64, 128)
-        Channels of the stages, multiples of 8.
+        Channels of the stages.
     dropout : float in [0, 1), default=0.0
         Share of features dropped in training.
 
@@ -78,18 +75,16 @@ class ConvNet(nn.Module):
     def __init__(self, input_shape, widths=(32, 64, 128), dropout=0.0):
         super().__init__()
         check_image_shape(input_shape, "convnet")
-        if any(width < 1 or width % GROUP_WIDTH for width in widths):
-            raise ValueError(
-                f"widths must hold positive multiples of {GROUP_WIDTH}, got {tuple(widths)!r}."
-            )
+        if not widths or min(widths) < 1:
+            raise ValueError(f"widths must hold numbers of channels, got {tuple(widths)!r}.")
         stages = []
-        n_channels = input_shape[0]
+        n_channels, size = input_shape[0], min(input_shape[1:])
         for width in widths:
-            stages += [
-                _conv_norm_relu(n_channels, width),
-                nn.MaxPool2d(2, ceil_mode=True),
-                _conv_norm_relu(width, width),
-            ]
+            stages.append(_conv_norm_relu(n_channels, width))
+            if size > 2:
+                stages.append(nn.MaxPool2d(2, ceil_mode=True))
+                size = -(-size // 2)
+            stages.append(_conv_norm_relu(width, width))
             n_channels = width
         self.stages = nn.Sequential(*stages)
         self.dropout = nn.Dropout(dropout)
