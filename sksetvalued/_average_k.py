@@ -169,7 +169,7 @@ class AverageKClassifier(DeepSetClassifier):
         """
         check_is_fitted(self)
         self._validate_params()
-        inputs = self._check_inputs(X, reset=False)
+        inputs = self._check_inputs(X)
         self._calibrate_inputs(inputs, self._check_weights(sample_weight, len(inputs)))
         return self
 

@@ -16,6 +16,26 @@ from .inputs import Inputs, input_kind, media_inputs, table_inputs
 CHUNK_SIZE = 2**22
 
 
+class _HiddenParameter:
+    """A parameter that is no attribute.
+
+    Whatever has an attribute called `transform` is a transformer to scikit-learn and its
+    pipelines. The parameter of that name is read by `get_params` only.
+    """
+
+    def __set_name__(self, owner, name):
+        self.name = name
+
+    def __set__(self, instance, value):
+        vars(instance)[self.name] = value
+
+    def __get__(self, instance, owner=None):
+        raise AttributeError(
+            f"{owner.__name__} has no attribute {self.name!r}; "
+            f"read the parameter with get_params()[{self.name!r}]."
+        )
+
+
 class DeepEstimator(BaseEstimator):
     """Base of the estimators that train a network with skorch.
 
@@ -48,6 +68,8 @@ class DeepEstimator(BaseEstimator):
         "verbose": ["verbose"],
         "net_params": [dict, None],
     }
+
+    transform = _HiddenParameter()
 
     def __init__(
         self,
@@ -96,6 +118,26 @@ class DeepEstimator(BaseEstimator):
         self.verbose = verbose
         self.net_params = net_params
 
+    def get_params(self, deep=True):
+        """Return the parameters of the estimator.
+
+        Parameters
+        ----------
+        deep : bool, default=True
+            Whether to include the parameters of parameters that are estimators.
+
+        Returns
+        -------
+        params : dict
+        """
+        params = {name: vars(self)[name] for name in self._get_param_names()}
+        if deep:
+            for name, value in list(params.items()):
+                if hasattr(value, "get_params") and not isinstance(value, type):
+                    nested = value.get_params(deep=True)
+                    params |= {f"{name}__{key}": nested[key] for key in nested}
+        return params
+
     # -- what subclasses define -------------------------------------------------------------
 
     _multilabel = False
@@ -114,7 +156,7 @@ class DeepEstimator(BaseEstimator):
 
     # -- inputs -----------------------------------------------------------------------------
 
-    def _check_inputs(self, X, reset):
+    def _check_inputs(self, X, reset=False, training=False):
         """Validate X, and remember its form if `reset`; return its inputs.
 
         Training is in single precision. Prediction follows the precision of a table where the
@@ -125,10 +167,10 @@ class DeepEstimator(BaseEstimator):
             X = validate_data(
                 self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=reset
             )
-            keep = not reset and self._built_in_network() and self.net_.device == "cpu"
+            keep = not training and self._built_in_network() and self.net_.device == "cpu"
             inputs = table_inputs(X, None if keep else torch.float32)
         else:
-            inputs = media_inputs(X, kind, self.transform)
+            inputs = media_inputs(X, kind, vars(self)["transform"])
         if reset:
             self.input_kind_ = inputs.kind
             self.input_shape_ = tuple(inputs.sample_shape)
@@ -159,11 +201,8 @@ class DeepEstimator(BaseEstimator):
     # -- training ---------------------------------------------------------------------------
 
     def _options(self):
-        names = DeepEstimator._parameter_constraints
-        options = {name: getattr(self, name) for name in names if hasattr(self, name)}
-        options["device"] = self.device_
-        options["batch_size"] = self.batch_size_
-        return options
+        resolved = {"device": self.device_, "batch_size": self.batch_size_}
+        return self.get_params(deep=False) | resolved
 
     def _train(self, train, valid, n_outputs, epochs, resume):
         """Train the network on a TrainingSet, or train it further.
@@ -280,7 +319,7 @@ class DeepEstimator(BaseEstimator):
         from .training import iter_outputs
 
         check_is_fitted(self)
-        inputs = X if isinstance(X, Inputs) else self._check_inputs(X, reset=False)
+        inputs = X if isinstance(X, Inputs) else self._check_inputs(X)
         batch_size = 1024 if inputs.kind == "table" else max(self.batch_size_, 32)
         batch_size = int(np.clip(CHUNK_SIZE // self._n_outputs, 16, batch_size))
         for scores in iter_outputs(self.net_, inputs, batch_size):

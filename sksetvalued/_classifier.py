@@ -109,7 +109,7 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
             from .inputs import input_kind
 
             y = self._dataset_targets(X) if input_kind(X) == "dataset" else None
-        inputs = self._check_inputs(X, reset)
+        inputs = self._check_inputs(X, reset, training=True)
         if y is None:
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None."

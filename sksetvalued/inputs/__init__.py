@@ -22,20 +22,24 @@ def input_kind(X):
         return "dataset"
     if sp.issparse(X) or hasattr(X, "columns"):
         return "table"
-    first = next(iter(X), None) if isinstance(X, (list, tuple)) else None
-    if isinstance(first, (str, os.PathLike)):
-        return "path"
-    shape = np.shape(X) if not hasattr(X, "shape") else X.shape
+    if isinstance(X, (list, tuple)):
+        first = next(iter(X), None)
+        if isinstance(first, (str, os.PathLike)):
+            return "path"
+        return "image" if np.asarray(first).ndim > 1 else "table"
+    shape = X.shape if hasattr(X, "shape") else np.asarray(X).shape
     if len(shape) == 1 and shape[0] and _holds_paths(X):
         return "path"
     return "image" if len(shape) > 2 else "table"
 
 
 def _holds_paths(X):
-    values = np.asarray(X) if not isinstance(X, torch.Tensor) else np.empty(0)
-    if values.dtype.kind in "UT":
-        return True
-    return values.dtype == object and isinstance(values[0], (str, os.PathLike))
+    if isinstance(X, torch.Tensor):
+        return False
+    values = np.asarray(X)
+    if values.dtype == object:
+        return isinstance(values[0], (str, os.PathLike))
+    return values.dtype.kind in "UT"
 
 
 def media_inputs(X, kind, transform=None):

@@ -44,6 +44,7 @@ class Inputs(ABC):
 
     def statistics(self):
         """Return the (mean, std) per channel that standardise the images, or None."""
+        return None
 
     def to(self, device):
         """Return the inputs with their data on `device` where that helps, else unchanged."""
