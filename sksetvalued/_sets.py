@@ -5,7 +5,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 
-def unwrap(model, X):
+def unwrap(model, X=None):
     """Return the classifier inside pipelines and searches, and X as that classifier sees it.
 
     Parameters
@@ -13,18 +13,19 @@ def unwrap(model, X):
     model : fitted estimator
         A classifier, a :class:`~sklearn.pipeline.Pipeline` that ends in one, a fitted search
         (anything with ``best_estimator_``), or any nesting of these.
-    X : array-like
+    X : array-like, optional
 
     Returns
     -------
     model : fitted estimator
-    X : array-like
+    X : array-like or None
         Transformed by the steps of the pipelines on the way.
     """
     while True:
         if isinstance(model, Pipeline):
             check_is_fitted(model)
-            X = model[:-1].transform(X) if len(model.steps) > 1 else X
+            if X is not None and len(model.steps) > 1:
+                X = model[:-1].transform(X)
             model = model.steps[-1][1]
         elif _is_search(model):
             check_is_fitted(model)

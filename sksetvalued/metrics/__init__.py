@@ -1,5 +1,6 @@
-"""Metrics and scorers of set-valued classification."""
+"""Metrics, scorers and displays of set-valued classification."""
 
+from ._coverage_size_display import CoverageSizeDisplay
 from ._metrics import (
     average_k_accuracy_score,
     average_k_threshold,
@@ -10,8 +11,11 @@ from ._metrics import (
     top_k_accuracy_score,
 )
 from ._scorers import average_k_scorer, set_coverage_scorer, set_size_scorer, top_k_scorer
+from ._set_size_display import SetSizeDisplay
 
 __all__ = [
+    "CoverageSizeDisplay",
+    "SetSizeDisplay",
     "average_k_accuracy_score",
     "average_k_scorer",
     "average_k_threshold",

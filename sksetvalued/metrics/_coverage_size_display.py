@@ -1,0 +1,290 @@
+"""Coverage against average set size."""
+
+import numpy as np
+
+from .._sets import set_scores, unwrap
+from .._threshold import check_weights, row_blocks
+from ._metrics import _encode, _two_columns
+from ._plotting import axes_or_new
+
+#: From this many classes on, the axis of sizes is logarithmic.
+LOG_SIZES = 20
+
+
+class CoverageSizeDisplay:
+    """Coverage against average set size, with k classes for each sample and on average.
+
+    Draw several models on one axis by passing ``ax=display.ax_``. Make it with
+    :meth:`from_estimator` or :meth:`from_predictions`.
+
+    Parameters
+    ----------
+    top_k_sizes, top_k_coverage : ndarray of shape (n_sizes,)
+        Coverage of the sets of the k highest scores, k = 1, 2, ...
+    average_sizes, average_coverage : ndarray of shape (n_points,)
+        Average size and coverage of the sets above one threshold, for many thresholds.
+    average : {"micro", "macro"}, default="micro"
+        How coverage is averaged.
+    name : str, optional
+        Name of the model.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+    figure_ : matplotlib Figure
+    lines_ : list of matplotlib Line2D
+        Average-k first, then top-k.
+
+    Examples
+    --------
+    >>> from sksetvalued.metrics import CoverageSizeDisplay
+    >>> y_score = [[0.5, 0.3, 0.2], [0.3, 0.4, 0.3], [0.2, 0.7, 0.1]]
+    >>> display = CoverageSizeDisplay.from_predictions([0, 0, 2], y_score, labels=[0, 1, 2])
+    >>> display.top_k_coverage.round(2)
+    array([0.33, 0.33, 1.  ])
+    """
+
+    def __init__(
+        self,
+        top_k_sizes,
+        top_k_coverage,
+        average_sizes,
+        average_coverage,
+        *,
+        average="micro",
+        name=None,
+    ):
+        self.top_k_sizes = top_k_sizes
+        self.top_k_coverage = top_k_coverage
+        self.average_sizes = average_sizes
+        self.average_coverage = average_coverage
+        self.average = average
+        self.name = name
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator,
+        X,
+        y,
+        *,
+        max_size=None,
+        average="micro",
+        sample_weight=None,
+        name=None,
+        ax=None,
+        **kwargs,
+    ):
+        """Draw the curves of a fitted classifier, set-valued or not.
+
+        Parameters
+        ----------
+        estimator : fitted classifier
+            Or a pipeline or search around one.
+        X : array-like of shape (n_samples, ...)
+        y : array-like of shape (n_samples,)
+            True labels.
+        max_size, average, sample_weight, name, ax, **kwargs
+            As in :meth:`from_predictions`. The default name is that of the class.
+
+        Returns
+        -------
+        display : CoverageSizeDisplay
+        """
+        y_score, classes = set_scores(estimator, X)
+        if name is None:
+            name = type(unwrap(estimator)[0]).__name__
+        return cls.from_predictions(
+            y,
+            y_score,
+            labels=classes,
+            max_size=max_size,
+            average=average,
+            sample_weight=sample_weight,
+            name=name,
+            ax=ax,
+            **kwargs,
+        )
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y_true,
+        y_score,
+        *,
+        labels=None,
+        max_size=None,
+        average="micro",
+        sample_weight=None,
+        name=None,
+        ax=None,
+        **kwargs,
+    ):
+        """Draw the curves of given scores.
+
+        Parameters
+        ----------
+        y_true : array-like of shape (n_samples,)
+            True labels.
+        y_score : array-like of shape (n_samples, n_classes)
+        labels : array-like of shape (n_classes,), optional
+            Labels of the columns of `y_score`.
+        max_size : int, optional
+            Largest size on the axis. None: all sizes up to 20 classes, or a tenth of the
+            classes where that is more.
+        average : {"micro", "macro"}, default="micro"
+            Average of coverage over samples, or over classes.
+        sample_weight : array-like of shape (n_samples,), optional
+        name : str, optional
+        ax : matplotlib Axes, optional
+        **kwargs : dict
+            Passed to ``ax.plot``.
+
+        Returns
+        -------
+        display : CoverageSizeDisplay
+        """
+        y_score, binary = _two_columns(y_score, strict=False)
+        y_true, columns, _ = _encode(y_true, labels, y_score.shape, binary)
+        limit = _check_max_size(max_size, y_score.shape[1])
+        weight = check_weights(sample_weight, len(y_true))
+        shares = coverage_shares(y_true, average, weight)
+        curves = (
+            *top_k_curve(y_score, columns, shares, limit),
+            *average_k_curve(y_score, columns, shares, limit, weight),
+        )
+        return cls(*curves, average=average, name=name).plot(ax=ax, **kwargs)
+
+    def plot(self, ax=None, **kwargs):
+        """Draw the curves.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            None: a new figure.
+        **kwargs : dict
+            Passed to ``ax.plot``, for both curves.
+
+        Returns
+        -------
+        self : CoverageSizeDisplay
+        """
+        ax = axes_or_new(ax)
+        prefix = "" if self.name is None else f"{self.name}, "
+        (line,) = ax.plot(
+            self.average_sizes,
+            100 * self.average_coverage,
+            **{"label": f"{prefix}average-k", **kwargs},
+        )
+        top = {"linestyle": "--", "color": line.get_color(), "label": f"{prefix}top-k", **kwargs}
+        if len(self.top_k_sizes) <= LOG_SIZES:
+            top.setdefault("marker", ".")
+        (dashed,) = ax.plot(self.top_k_sizes, 100 * self.top_k_coverage, **top)
+        self._decorate(ax)
+        self.lines_, self.ax_, self.figure_ = [line, dashed], ax, ax.figure
+        return self
+
+    def _decorate(self, ax):
+        if self.top_k_sizes[-1] > LOG_SIZES:
+            ax.set_xscale("log")
+            ax.xaxis.set_major_formatter("{x:g}")
+        elif not ax.lines[2:]:
+            ax.set_xticks(self.top_k_sizes)
+        ax.set_xlabel("Average set size (classes)")
+        over = "classes, macro" if self.average == "macro" else "samples, micro"
+        ax.set_ylabel(f"Coverage (%, over {over})")
+        ax.grid(alpha=0.3)
+        ax.legend(loc="lower right")
+
+
+def _check_max_size(max_size, n_classes):
+    if max_size is None:
+        return min(n_classes, max(LOG_SIZES, n_classes // 10))
+    if not 1 <= max_size <= n_classes:
+        raise ValueError(f"max_size must lie in [1, {n_classes}], got {max_size}.")
+    return int(max_size)
+
+
+def coverage_shares(y_true, average, weight=None):
+    """Return what each sample contributes to the coverage when its set holds its class.
+
+    Parameters
+    ----------
+    y_true : ndarray of shape (n_samples,)
+    average : {"micro", "macro"}
+    weight : ndarray of shape (n_samples,), optional
+
+    Returns
+    -------
+    shares : ndarray of shape (n_samples,)
+        Of sum 1.
+    """
+    if average not in ("micro", "macro"):
+        raise ValueError(f"average must be 'micro' or 'macro', got {average!r}.")
+    weight = np.ones(len(y_true)) if weight is None else weight
+    if average == "micro":
+        return weight / weight.sum()
+    _, inverse = np.unique(y_true, return_inverse=True)
+    per_class = np.bincount(inverse, weights=weight)
+    share = weight / np.where(per_class > 0, per_class, 1)[inverse]
+    return share / np.count_nonzero(per_class)
+
+
+def top_k_curve(y_score, columns, shares, limit):
+    """Return k = 1, ..., limit and the top-k coverage, ties to the highest column.
+
+    Parameters
+    ----------
+    y_score : ndarray of shape (n_samples, n_classes)
+    columns : ndarray of shape (n_samples,)
+        Column of the true class; -1 for a class without one.
+    shares : ndarray of shape (n_samples,)
+    limit : int
+    """
+    n_classes = y_score.shape[1]
+    ranks = np.empty(len(columns), dtype=int)
+    for rows in row_blocks(y_score.shape):
+        block, column = y_score[rows], columns[rows][:, None]
+        true = np.take_along_axis(block, column, axis=1)
+        ahead = (block > true) | ((block == true) & (np.arange(n_classes) > column))
+        ranks[rows] = np.count_nonzero(ahead, axis=1)
+    ranks[columns < 0] = n_classes
+    coverage = np.cumsum(np.bincount(ranks, weights=shares, minlength=n_classes))
+    return np.arange(1, limit + 1), coverage[:limit]
+
+
+def average_k_curve(y_score, columns, shares, limit, weight=None, n_points=300):
+    """Return average sizes up to limit and the coverage of the sets above one threshold.
+
+    Parameters
+    ----------
+    y_score, columns, shares, limit
+        As in `top_k_curve`.
+    weight : ndarray of shape (n_samples,), optional
+    n_points : int, default=300
+        At most so many thresholds, each at the end of a group of tied scores.
+    """
+    thresholds, sizes = _sizes_by_threshold(y_score, weight)
+    wanted = np.linspace(0, limit, n_points) if limit <= LOG_SIZES else None
+    if wanted is None:
+        wanted = np.geomspace(max(0.5, sizes[0]), limit, n_points)
+    at = np.unique(np.searchsorted(sizes, wanted, side="right") - 1)
+    at = at[at >= 0]
+    true = y_score[np.arange(len(columns)), columns]
+    order = np.argsort(true)
+    true, below = true[order], np.append(0, np.cumsum((shares * (columns >= 0))[order]))
+    coverage = below[-1] - below[np.searchsorted(true, thresholds[at], side="left")]
+    return sizes[at], coverage
+
+
+def _sizes_by_threshold(y_score, weight):
+    """Return the distinct scores in falling order, and the average size of the sets above."""
+    if weight is None:
+        values = np.sort(y_score, axis=None)[::-1]
+        ends = np.flatnonzero(np.append(values[1:] != values[:-1], True))
+        return values[ends], (ends + 1) / len(y_score)
+    order = np.argsort(-y_score, axis=None)
+    values = y_score.ravel()[order]
+    spent = np.cumsum(np.repeat(weight / weight.sum(), y_score.shape[1])[order])
+    ends = np.flatnonzero(np.append(values[1:] != values[:-1], True))
+    return values[ends], spent[ends]

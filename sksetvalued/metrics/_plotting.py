@@ -1,0 +1,20 @@
+"""Drawing with matplotlib, imported only when something is drawn."""
+
+
+def pyplot():
+    """Return matplotlib.pyplot, or say how to install it."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError(
+            "displays are drawn with matplotlib, which is not installed: pip install matplotlib, "
+            "or pip install sksetvalued[plot]."
+        ) from error
+    return plt
+
+
+def axes_or_new(ax):
+    """Return the axes given, or those of a new figure."""
+    if ax is None:
+        _, ax = pyplot().subplots(layout="constrained")
+    return ax

@@ -1,0 +1,238 @@
+"""Histogram of set sizes."""
+
+from itertools import pairwise
+
+import numpy as np
+
+from .._sets import predict_set, unwrap
+from .._threshold import check_weights
+from ._metrics import _check_sets, _encode, shot_groups
+from ._plotting import axes_or_new
+
+#: Up to this size every size has its own bar.
+SINGLE_SIZES = 20
+GROUP_NAMES = (
+    "few (< 20 training samples)",
+    "medium (20 to 100)",
+    "many (> 100)",
+)
+
+
+class SetSizeDisplay:
+    """Histogram of the sizes of sets, whole or by number of training samples of the true class.
+
+    Make it with :meth:`from_estimator` or :meth:`from_predictions`.
+
+    Parameters
+    ----------
+    sizes : ndarray of shape (n_samples,)
+        Number of classes in each set.
+    n_classes : int
+    groups : ndarray of shape (n_samples,), optional
+        0, 1 or 2 for samples of classes with few, medium or many training samples.
+    sample_weight : ndarray of shape (n_samples,), optional
+    name : str, optional
+        Name of the model.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+    figure_ : matplotlib Figure
+
+    Examples
+    --------
+    >>> from sksetvalued.metrics import SetSizeDisplay
+    >>> y_set = [[True, True, False], [False, True, False], [False, True, True]]
+    >>> display = SetSizeDisplay.from_predictions(None, y_set)
+    >>> display.sizes
+    array([2, 1, 2])
+    """
+
+    def __init__(self, sizes, n_classes, *, groups=None, sample_weight=None, name=None):
+        self.sizes = sizes
+        self.n_classes = n_classes
+        self.groups = groups
+        self.sample_weight = sample_weight
+        self.name = name
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator,
+        X,
+        y=None,
+        *,
+        class_counts=None,
+        sample_weight=None,
+        name=None,
+        ax=None,
+        **kwargs,
+    ):
+        """Draw the sizes of the sets that a fitted set-valued classifier predicts.
+
+        Parameters
+        ----------
+        estimator : fitted set-valued classifier
+            Or a pipeline or search around one.
+        X : array-like of shape (n_samples, ...)
+        y : array-like of shape (n_samples,), optional
+            True labels, to split the histogram by shot group.
+        class_counts : array-like of shape (n_classes,), optional
+            Training samples per class. None: ``class_counts_`` of the classifier, if it has it.
+        sample_weight : array-like of shape (n_samples,), optional
+        name : str, optional
+        ax : matplotlib Axes, optional
+        **kwargs : dict
+            Passed to ``ax.bar``.
+
+        Returns
+        -------
+        display : SetSizeDisplay
+        """
+        model, X = unwrap(estimator, X)
+        if class_counts is None and y is not None:
+            class_counts = getattr(model, "class_counts_", None)
+        return cls.from_predictions(
+            y,
+            predict_set(model, X),
+            class_counts=class_counts,
+            labels=model.classes_,
+            sample_weight=sample_weight,
+            name=name,
+            ax=ax,
+            **kwargs,
+        )
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y_true,
+        y_set,
+        *,
+        class_counts=None,
+        labels=None,
+        sample_weight=None,
+        name=None,
+        ax=None,
+        **kwargs,
+    ):
+        """Draw the sizes of given sets.
+
+        Parameters
+        ----------
+        y_true : array-like of shape (n_samples,) or None
+            True labels. With `class_counts` they split the histogram by shot group.
+        y_set : array-like of shape (n_samples, n_classes)
+            Boolean sets.
+        class_counts : array-like of shape (n_classes,), optional
+            Training samples per class, in the order of `labels`.
+        labels : array-like of shape (n_classes,), optional
+            Labels of the columns of `y_set`.
+        sample_weight : array-like of shape (n_samples,), optional
+        name : str, optional
+        ax : matplotlib Axes, optional
+        **kwargs : dict
+            Passed to ``ax.bar``.
+
+        Returns
+        -------
+        display : SetSizeDisplay
+        """
+        y_set = _check_sets(y_set)
+        groups = None
+        if class_counts is not None:
+            groups = _sample_groups(y_true, y_set.shape, class_counts, labels)
+        weight = check_weights(sample_weight, len(y_set))
+        sizes = np.count_nonzero(y_set, axis=1)
+        display = cls(sizes, y_set.shape[1], groups=groups, sample_weight=weight, name=name)
+        return display.plot(ax=ax, **kwargs)
+
+    def plot(self, ax=None, **kwargs):
+        """Draw the histogram.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            None: a new figure.
+        **kwargs : dict
+            Passed to ``ax.bar``.
+
+        Returns
+        -------
+        self : SetSizeDisplay
+        """
+        ax = axes_or_new(ax)
+        edges = size_bins(self.sizes.max())
+        groups = np.zeros(len(self.sizes), int) if self.groups is None else self.groups
+        weight = np.ones(len(self.sizes)) if self.sample_weight is None else self.sample_weight
+        present = [g for g in range(3) if (groups == g).any()]
+        for i, g in enumerate(present):
+            share = self._shares(edges, groups == g, weight)
+            label = self.name if self.groups is None else GROUP_NAMES[g]
+            _bars(ax, share, i, len(present), label, kwargs)
+        self._decorate(ax, edges, np.average(self.sizes, weights=weight))
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+    def _shares(self, edges, chosen, weight):
+        counts, _ = np.histogram(self.sizes[chosen], bins=edges, weights=weight[chosen])
+        return 100 * counts / weight[chosen].sum()
+
+    def _decorate(self, ax, edges, mean):
+        names = bin_names(edges)
+        ax.set_xticks(np.arange(len(names)), names, rotation=45 if len(names[-1]) > 2 else 0)
+        ax.set_xlabel(f"Set size (classes, of {self.n_classes})")
+        of = "samples" if self.groups is None else "samples of the group"
+        ax.set_ylabel(f"Share of {of} (%)")
+        title = f"Average size {mean:.3g} classes"
+        ax.set_title(title if self.name is None else f"{self.name}: {title[0].lower()}{title[1:]}")
+        if self.groups is not None:
+            ax.legend(title="True class has")
+
+
+def _sample_groups(y_true, shape, class_counts, labels):
+    if y_true is None:
+        raise ValueError(
+            "class_counts splits the histogram by the true class of each sample: pass the true "
+            "labels too, or leave class_counts out."
+        )
+    class_counts = np.asarray(class_counts)
+    if class_counts.shape != (shape[1],):
+        raise ValueError(f"class_counts must have shape ({shape[1]},), got {class_counts.shape}.")
+    _, columns, _ = _encode(y_true, labels, shape)
+    return shot_groups(np.where(columns >= 0, class_counts[columns], 0))
+
+
+def _bars(ax, share, i, n_groups, label, kwargs):
+    width = 0.85 / n_groups
+    at = np.arange(len(share)) + (i - (n_groups - 1) / 2) * width
+    ax.bar(at, share, **{"width": width, "label": label, **kwargs})
+
+
+def size_bins(largest):
+    """Return the edges of bins of set sizes: one per size as long as they are few, then wider.
+
+    Parameters
+    ----------
+    largest : int
+
+    Returns
+    -------
+    edges : ndarray
+        The last bin holds `largest`.
+    """
+    if largest <= SINGLE_SIZES:
+        return np.arange(largest + 2)
+    steps = (1, 1.5, 2, 3, 5, 7) if largest <= 100 else (1, 2, 5)
+    edges = list(range(10))
+    scale = 10
+    while edges[-1] <= largest:
+        edges.extend(int(scale * step) for step in steps)
+        scale *= 10
+    edges = np.array(edges)
+    return edges[: np.searchsorted(edges, largest, side="right") + 1]
+
+
+def bin_names(edges):
+    """Return the names of integer bins [edges[i], edges[i + 1])."""
+    return [f"{low}" if high == low + 1 else f"{low}–{high - 1}" for low, high in pairwise(edges)]
