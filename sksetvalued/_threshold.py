@@ -74,7 +74,7 @@ def check_top_k(k, n_classes=None):
     if k < 1:
         raise ValueError(f"k must be >= 1, got {k}; k is the number of classes in a set.")
     if n_classes is not None:
-        warn_every_class(k, n_classes)
+        warn_every_class(k, n_classes, stacklevel=7)
 
 
 def check_average_k(k, n_classes=None):
@@ -86,17 +86,17 @@ def check_average_k(k, n_classes=None):
             f"k must lie in (0, n_classes], got {k}; k is the average number of classes in a set."
         )
     if n_classes is not None:
-        warn_every_class(k, n_classes)
+        warn_every_class(k, n_classes, stacklevel=7)
 
 
-def warn_every_class(k, n_classes, category=UserWarning):
+def warn_every_class(k, n_classes, category=UserWarning, stacklevel=3):
     """Warn that sets of `k` classes are sets of every class."""
     if k >= n_classes:
         warnings.warn(
             f"k={k} is at least the number of classes ({n_classes}): every class is returned. "
             "Choose a smaller k.",
             category,
-            stacklevel=4,
+            stacklevel=stacklevel,
         )
 
 

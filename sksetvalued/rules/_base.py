@@ -13,7 +13,8 @@ class SetRule(BaseEstimator):
     """Base class of the rules.
 
     A subclass implements ``_check_params``, ``_start`` (forget what was seen), ``_update``
-    (take in a chunk) and ``_mask`` (the sets of a block of rank scores).
+    (take in a chunk), ``_close`` (free what only further chunks would need) and ``_mask`` (the
+    sets of a block of rank scores).
     """
 
     #: Whether the rule is calibrated with labels.
@@ -66,6 +67,11 @@ class SetRule(BaseEstimator):
         if not self.__sklearn_is_fitted__():
             self._begin(y_score.shape[1], y=None, sample_weight=None)
         self._check_columns(y_score)
+        if self._closed:
+            raise ValueError(
+                f"the calibration was closed after {self.n_samples_seen_} samples. Call fit, or "
+                "partial_fit on sklearn.base.clone(rule), to start anew."
+            )
         self._take(y_score, y, sample_weight, total=n_samples)
         return self
 
@@ -73,6 +79,7 @@ class SetRule(BaseEstimator):
         self._check_params(n_classes)
         self._set_prior(n_classes, y, sample_weight)
         self._start(n_classes)
+        self._closed = False
         self.n_classes_ = n_classes
         self.n_samples_seen_ = 0
 
@@ -88,6 +95,9 @@ class SetRule(BaseEstimator):
         self._check_range(y_score)
         self._update(y_score, y, weight, total)
         self.n_samples_seen_ += len(y_score)
+        if self.n_samples_seen_ == total:
+            self._close()
+            self._closed = True
 
     def _check_total(self, n_new, total):
         if total is not None and self.n_samples_seen_ + n_new > total:
@@ -95,6 +105,15 @@ class SetRule(BaseEstimator):
                 f"n_samples={total} was announced, but {self.n_samples_seen_ + n_new} samples "
                 "were given. Announce the number of all chunks together; fit starts anew."
             )
+
+    def _start(self, n_classes):
+        """Forget what was seen."""
+
+    def _update(self, y_score, y, weight, total):
+        """Take in a chunk."""
+
+    def _close(self):
+        """Free what only further chunks would need."""
 
     def predict_set(self, y_score):
         """Return the set of classes of each sample.

@@ -3,8 +3,9 @@
 import warnings
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
-from .._threshold import threshold_mask
+from .._threshold import row_blocks, threshold_mask
 from ._base import SetRule, check_error
 
 #: Row sums of probabilities may be this far from one.
@@ -72,22 +73,35 @@ class AverageError(SetRule):
         check_error(self.error)
 
     def _start(self, n_classes):
-        self._true_scores, self._weights = [], []
+        self._true_scores, self._weights, self._threshold = [], [], None
 
     def _update(self, y_score, y, weight, total):
         self._true_scores.append(y_score[np.arange(len(y)), y])
         self._weights.append(np.ones(len(y)) if weight is None else weight)
-        self.threshold_ = conformal_threshold(
-            np.concatenate(self._true_scores), np.concatenate(self._weights), self.error
+        self._threshold = None
+
+    def _close(self):
+        self._threshold = self.threshold_
+        self._true_scores, self._weights = [], []
+
+    @property
+    def threshold_(self):
+        """Threshold of the samples seen so far."""
+        check_is_fitted(self)
+        if self._threshold is None:
+            scores, weights = np.concatenate(self._true_scores), np.concatenate(self._weights)
+            self._threshold = conformal_threshold(scores, weights, self.error)
+            if self._threshold == -np.inf and scores.min() > -np.inf:
+                self._warn_too_few(weights.sum())
+        return self._threshold
+
+    def _warn_too_few(self, n_samples):
+        warnings.warn(
+            f"{n_samples:g} calibration samples are too few for error={self.error}: every class "
+            f"is returned. Give at least {int(np.ceil(1 / self.error)) - 1} samples.",
+            UserWarning,
+            stacklevel=3,
         )
-        if self.threshold_ == -np.inf:
-            warnings.warn(
-                f"{self.n_samples_seen_ + len(y)} calibration samples are too few for error="
-                f"{self.error}: every class is returned. Give at least "
-                f"{int(np.ceil(1 / self.error)) - 1} samples.",
-                UserWarning,
-                stacklevel=4,
-            )
 
     def _mask(self, rank_scores):
         return threshold_mask(rank_scores, self.threshold_)
@@ -144,7 +158,8 @@ class PointwiseError(SetRule):
         self._error = float(self.error)
 
     def _update(self, y_score, y, weight, total):
-        pass
+        for rows in row_blocks(y_score.shape):
+            self._mask(y_score[rows])
 
     def _mask(self, rank_scores):
         p = np.exp(rank_scores) if self.log_scores else rank_scores

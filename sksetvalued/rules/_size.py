@@ -77,9 +77,6 @@ class TopK(SetRule):
     def _start(self, n_classes):
         self._k = int(self.k)
 
-    def _update(self, y_score, y, weight, total):
-        pass
-
     def _mask(self, rank_scores):
         return top_k_mask(rank_scores, self._k)
 
@@ -187,15 +184,11 @@ class AverageK(SetRule):
             chunk_weight = None if weight is None else weight[rows]
             self._selector.update(self._rank(y_score[rows]), chunk_weight)
         self._threshold = None
-        if total is not None and self.n_samples_seen_ + len(y_score) == total:
-            self._threshold, self._selector = self._selector.threshold(), None
+
+    def _close(self):
+        self._threshold, self._selector = self.threshold_, None
 
     def _open_selector(self, n_new, weight, total):
-        if self._threshold is not None:
-            raise ValueError(
-                f"the calibration was closed after {self.n_samples_seen_} samples. Call fit, or "
-                "partial_fit on sklearn.base.clone(rule), to start anew."
-            )
         if weight is not None:
             # How much weight later chunks will bring is not known.
             total = weight.sum() if n_new == total else None
