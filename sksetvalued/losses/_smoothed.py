@@ -1,24 +1,12 @@
 """The smoothed top-k hinge loss of Berrada et al."""
 
-import torch
 from torch.nn.functional import softplus
 
 from ..operators._checks import check_number
-from ..operators._symmetric import log_elementary_symmetric_polynomials
+from ..operators._tilting import LogRatio
 from ._top_k import _TopKLoss
 
 __all__ = ["SmoothedTopKHingeLoss"]
-
-
-def _log_ratio(input, target, k, tau, margin):
-    """Return log of (weight of the sets without the true class / of those with it)."""
-    n_classes = input.shape[1]
-    target = target.long().unsqueeze(1)
-    others = torch.arange(n_classes - 1, device=input.device).unsqueeze(0)
-    others = others + (others >= target)
-    own = input.gather(1, target)
-    log_sums = log_elementary_symmetric_polynomials((input.gather(1, others) - own) / (k * tau), k)
-    return margin / tau + log_sums[:, k] - log_sums[:, k - 1]
 
 
 class SmoothedTopKHingeLoss(_TopKLoss, name="smoothed_hinge"):
@@ -64,7 +52,10 @@ class SmoothedTopKHingeLoss(_TopKLoss, name="smoothed_hinge"):
 
     def sample_losses(self, input, target):
         self.check_rank(input)
-        return self.tau * softplus(_log_ratio(input, target, self.k, self.tau, self.margin))
+        target = target.long().unsqueeze(1)
+        ratio = LogRatio.apply(input, target, self.k, self.tau, self.margin)
+        # Below torch's default threshold, double precision still sees the exponential.
+        return self.tau * softplus(ratio, threshold=40)
 
 
 def smoothed_top_k_hinge_loss(

@@ -1,0 +1,349 @@
+r"""Ratios of elementary symmetric polynomials, by exponential tilting.
+
+Let x be the scores over the temperature, and draw independent Bernoulli variables of odds
+:math:`o_j = e^{x_j + \nu}`. With :math:`f_i` the probability of i successes,
+
+.. math:: \log \frac{\sigma_k(e^x)}{\sigma_{k-1}(e^x)} = \log \frac{f_k}{f_{k-1}} - \nu .
+
+The tilt :math:`\nu` is set so that about k - 1/2 successes are expected: both probabilities are
+then of order one, whatever the temperature. They are Fourier coefficients of
+
+.. math:: F(w) = \prod_j \frac{1 + o_j w}{1 + o_j}
+
+on a few nodes of the unit circle, since the number of successes is concentrated. The largest
+scores enter this product one by one; of the others, whose odds are small, only the power sums
+:math:`\sum_j o_j^m` are needed. The gradient of the log-ratio is, for each class, a function of
+its odds alone:
+
+.. math:: \frac{1}{N} \sum_w w^{1-k} \frac{o_i F(w)}{1 + o_i w}
+    \left( \frac{1}{f_k} - \frac{w}{f_{k-1}} \right).
+"""
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from ._symmetric import log_elementary_symmetric_polynomials
+from ._top_k import top_k
+
+#: The largest scores, so many of them, enter the product one by one; the odds of the others are
+#: then below about 1/6.
+_HEAD_PER_RANK = 6
+_MIN_HEAD = 32
+#: Steps of Newton's method for the tilt, which need not be exact.
+_TILT_STEPS = 5
+#: Ranks from which single precision would lose digits of the gradient.
+_DOUBLE_FROM = 10
+#: Entries treated together, few enough for the processor's cache.
+_CHUNK = 1 << 17
+
+
+def _log_tail(mean, count, n_trials):
+    """Bound the log-probability that successes are as far from their mean as `count`.
+
+    Chernoff's bound, for a number of independent successes or of failures, the better of both.
+    """
+    bounds = []
+    for m, c in ((mean, count), (n_trials - mean, n_trials - count)):
+        if c < 0:
+            return -math.inf
+        bounds.append(-m if c == 0 else c - m + c * math.log(m / c))
+    return min(bounds)
+
+
+@lru_cache(maxsize=256)
+def n_nodes(k, n_classes, log_tolerance):
+    """Return an odd number N of nodes that tells k successes from k + N and k - N.
+
+    A transform over N nodes adds up probabilities that are N apart. The expected number of
+    successes may be up to half a success off k - 1/2.
+    """
+    n = 3
+    while n <= n_classes:
+        above = _log_tail(min(k, n_classes - 0.25), k - 1 + n, n_classes)
+        below = _log_tail(max(k - 1, 0.25), k - n, n_classes)
+        if max(above, below) < log_tolerance:
+            break
+        n += 2
+    return n
+
+
+@lru_cache(maxsize=64)
+def _circle(k, n_classes, exact):
+    """Return the nodes w of the upper half circle and their weights in the Fourier sums."""
+    n = n_nodes(k, n_classes, math.log(1e-19 if exact else 1e-9))
+    index = np.arange(n // 2 + 1)
+    return np.exp(2j * np.pi * index / n), np.where(index == 0, 1.0, 2.0) / n
+
+
+def _column(array, like):
+    """Return constants as a column in the precision of `like`."""
+    tensor = torch.from_numpy(array).unsqueeze(1)
+    dtype = like.dtype.to_complex() if tensor.is_complex() else like.dtype
+    return tensor.to(device=like.device, dtype=dtype)
+
+
+def _tilt(x, k, power_sums):
+    """Return the shift of the log-odds at which about k - 1/2 successes are expected.
+
+    Newton's method on the logarithm of that number, from below.
+
+    Parameters
+    ----------
+    x : Tensor of shape (n_head, n_samples)
+        Log-odds of the head, measured from the k-th largest.
+    k : int
+    power_sums : list of tensors of shape (n_samples,)
+        Sums of the powers 1, 2, ... of the odds outside the head.
+
+    Returns
+    -------
+    Tensor of shape (n_samples,)
+    """
+    tail, tail_squares = power_sums[:2] if power_sums else (0.0, 0.0)
+    shift = torch.log(2 * ((torch.exp(x.clamp(max=0)) * (x <= 0)).sum(0) + tail))
+    for _ in range(_TILT_STEPS):
+        p = torch.sigmoid(x - shift)
+        odds = torch.exp(-shift)
+        mean = p.sum(0) + odds * (tail - odds * tail_squares)
+        squares = (p * p).sum(0) + odds * odds * tail_squares
+        step = torch.log((k - 0.5) / mean) * mean / (mean - squares).clamp(min=1e-2)
+        shift = shift - step.clamp(-3.0, 3.0)
+    return shift
+
+
+def _product(p, q, nodes):
+    """Return the product over the classes (first dimension) of q + p w, for each node w."""
+    p, q, nodes = p.unsqueeze(0), q.unsqueeze(0), nodes.unsqueeze(1)
+    factors = torch.complex(q + p * nodes.real, p * nodes.imag)
+    while factors.shape[1] > 1:
+        half = factors.shape[1] // 2
+        product = factors[:, :half] * factors[:, half : 2 * half]
+        if factors.shape[1] % 2:
+            product[:, 0] *= factors[:, -1]
+        factors = product
+    return factors[:, 0]
+
+
+def _solve(x, k, n_classes, power_sums, exact):
+    """Compute the log-ratio, the tilt and the derivatives.
+
+    Parameters
+    ----------
+    x : Tensor of shape (n_head, n_samples)
+        Log-odds of the head, measured from the k-th largest; -inf takes a class out.
+    k : int
+    n_classes : int
+        Number of classes, in the head or not.
+    power_sums : list of tensors of shape (n_samples,)
+    exact : bool
+        Whether errors of 1e-9 are too large.
+
+    Returns
+    -------
+    log_ratio, shift : Tensors of shape (n_samples,)
+    gradient : Tensor of shape (n_head, n_samples)
+    coefficients : list of tensors of shape (n_samples,)
+        The derivative of a class outside the head, divided by its odds, as a polynomial of them.
+    """
+    shift = _tilt(x, k, power_sums)
+    x = x - shift
+    p, q = torch.sigmoid(x), torch.sigmoid(-x)
+    nodes, weights = _circle(k, n_classes, exact)
+    w = _column(nodes, x)
+    product = _product(p, q, w)
+    for m, power_sum in enumerate(power_sums, start=1):
+        term = power_sum * torch.exp(-m * shift) / m
+        product = product * torch.exp(_column(nodes**m - 1, x) * (term if m % 2 else -term))
+    product = product * _column(nodes ** (1 - k) * weights, x)
+    f_k, f_before = (product / w).real.sum(0), product.real.sum(0)
+    u = product * (1 / f_k - w / f_before)
+    inverse = 1 / (1 - (p * q) * _column(np.abs(1 - nodes) ** 2, x).unsqueeze(1))
+    real = (inverse * u.real.unsqueeze(1)).sum(0)
+    turned = (inverse * (u / w).real.unsqueeze(1)).sum(0)
+    coefficients = [(u * _column((-nodes) ** m, x)).real.sum(0) for m in range(len(power_sums))]
+    return torch.log(f_k / f_before) + shift, shift, p * (q * real + p * turned), coefficients
+
+
+def _n_powers(largest, total, k, exact):
+    """Return how many power sums of the odds outside the head matter.
+
+    On the processor the odds are looked at; elsewhere that would wait for the device.
+    """
+    most = min(k, 20 if exact else 9)
+    if largest.device.type != "cpu":
+        return max(most, 2)
+    # The tilt multiplies odds by at most 2k - 1, and leaves less than k expected successes.
+    sums = ((2 * k - 1) * total).clamp(max=k)
+    odds = torch.minimum((2 * k - 1) * largest, 1.2 * k * largest / total).clamp(max=1 / 6)
+    tolerance = 1e-17 if exact else 3e-8
+    needed = torch.log(tolerance / sums) / torch.log(odds)
+    needed = needed[torch.isfinite(needed)]
+    return int(min(most, max(1, needed.max().ceil().item() if needed.numel() else 1)))
+
+
+def _odds(rows, reference, temperature, out):
+    """Write exp((scores - reference) / temperature) of some rows to `out`."""
+    torch.sub(rows, reference, out=out)
+    return out.div_(temperature).exp_()
+
+
+def _power_sums(scores, reference, temperature, left_out, largest, k):
+    """Sum the powers of the odds of the classes that are not `left_out`, row by row."""
+    n_samples, n_classes = scores.shape
+    step = max(1, _CHUNK // n_classes)
+    buffer = torch.empty_like(scores[:step])
+    chunks = []
+    for start in range(0, n_samples, step):
+        rows = slice(start, start + step)
+        odds = _odds(scores[rows], reference[rows], temperature, buffer[: len(scores[rows])])
+        odds.scatter_(1, left_out[rows], 0.0)
+        sums = [odds.sum(1)]
+        n_powers = _n_powers(largest[rows], sums[0], k, scores.dtype == torch.float64)
+        power = odds
+        for _ in range(1, n_powers):
+            power = power * odds
+            sums.append(power.sum(1))
+        chunks.append(torch.stack(sums))
+    n_powers = max(2, *map(len, chunks), 2)
+    return [
+        torch.cat([c[m] if m < len(c) else torch.zeros_like(c[0]) for c in chunks])
+        for m in range(n_powers)
+    ]
+
+
+class _Plan(NamedTuple):
+    """How the ratio of one problem is computed.
+
+    Attributes
+    ----------
+    k : int
+        Rank, at most half the number of classes: otherwise scores change sign, since
+        sigma_k(e^x) is proportional to sigma_(n-k)(e^-x).
+    sign : int
+    temperature : float
+        Of the scores, with its sign.
+    n_head : int or None
+        Size of the head; None for all classes.
+    dtype : torch.dtype
+    """
+
+    k: int
+    sign: int
+    temperature: float
+    n_head: int | None
+    dtype: torch.dtype
+
+
+def _plan(scores, k, tau):
+    """Return how to compute the ratio for scores of this shape and type."""
+    n_classes = scores.shape[1]
+    sign = -1 if 2 * k > n_classes else 1
+    rank = n_classes - k if sign < 0 else k
+    n_head = max(_MIN_HEAD, _HEAD_PER_RANK * rank)
+    head = n_head if sign > 0 and 2 * n_head < n_classes and rank == k else None
+    double = rank >= _DOUBLE_FROM and scores.device.type != "mps"
+    return _Plan(rank, sign, sign * k * tau, head, torch.float64 if double else scores.dtype)
+
+
+def _largest_others(scores, target, k, n_head):
+    """Return the k-th largest score of the other classes, and the largest of all."""
+    values, indices = top_k(scores, max(k, n_head or 0) + 1)
+    is_target = indices == target
+    before = is_target[:, :k].any(1, keepdim=True)
+    reference = torch.where(before, values[:, k : k + 1], values[:, k - 1 : k])
+    return reference, values, indices, is_target
+
+
+def _forward(scores, target, k, tau):
+    """Return the log-ratio measured from the reference, and what its gradient needs."""
+    plan = _plan(scores, k, tau)
+    exact = scores.dtype == torch.float64
+    reference, values, head, is_target = _largest_others(scores, target, k, plan.n_head)
+    power_sums, n_others = [], scores.shape[1] - 1
+    if plan.n_head is None:
+        values, head, is_target = scores, None, target
+    else:
+        left_out = torch.cat([head, target], dim=1)
+        largest = torch.exp((values[:, -1] - reference[:, 0]) / plan.temperature)
+        power_sums = _power_sums(scores, reference, plan.temperature, left_out, largest, plan.k)
+    step = max(1, _CHUNK // (values.shape[1] * len(_circle(plan.k, n_others, exact)[0])))
+    parts = []
+    for start in range(0, len(scores), step):
+        rows = slice(start, start + step)
+        x = (values[rows] - reference[rows]).to(plan.dtype) / plan.temperature
+        if head is None:
+            x.scatter_(1, target[rows], -torch.inf)
+        else:
+            x.masked_fill_(is_target[rows], -torch.inf)
+        sums = [power_sum[rows].to(plan.dtype) for power_sum in power_sums]
+        ratio, shift, gradient, coefficients = _solve(
+            x.T.contiguous(), plan.k, n_others, sums, exact
+        )
+        parts.append((ratio, shift, gradient.T, torch.stack(coefficients, 1) if sums else None))
+    ratio, shift, gradient, coefficients = (
+        None if part[0] is None else torch.cat(part).to(scores.dtype) for part in zip(*parts)
+    )
+    return plan.sign * ratio, reference, shift.unsqueeze(1), head, gradient, coefficients
+
+
+def _backward(grad, scores, target, k, tau, reference, shift, head, gradient, coefficients):
+    """Return the gradient in the scores, written once."""
+    grad = (grad / (k * tau)).unsqueeze(1)
+    if head is None:
+        return (grad * gradient).scatter_(1, target, -grad)
+    result = torch.empty_like(scores)
+    coefficients = grad * coefficients
+    step = max(1, _CHUNK // scores.shape[1])
+    for start in range(0, len(scores), step):
+        rows = slice(start, start + step)
+        odds = _odds(scores[rows], reference[rows] + shift[rows] * k * tau, k * tau, result[rows])
+        *lower, factor = coefficients[rows].unsqueeze(2).unbind(1)
+        for coefficient in reversed(lower):
+            factor = torch.addcmul(coefficient, factor, odds)
+        odds.mul_(factor)
+    return result.scatter_(1, head, grad * gradient).scatter_(1, target, -grad)
+
+
+def log_ratio_by_products(scores, target, k, tau, margin):
+    """Compute what :class:`LogRatio` does through the polynomials themselves.
+
+    Slower, but differentiable any number of times.
+    """
+    others = torch.arange(scores.shape[1] - 1, device=scores.device).unsqueeze(0)
+    others = others + (others >= target)
+    own = scores.gather(1, target)
+    log_sums = log_elementary_symmetric_polynomials(
+        (scores.gather(1, others) - own) / (k * tau), k
+    )
+    return margin / tau + log_sums[:, k] - log_sums[:, k - 1]
+
+
+class LogRatio(torch.autograd.Function):
+    """Log of the ratio of the weights of the sets without and with the true class.
+
+    Its backward pass writes the gradient directly; when that is to be differentiated in turn, it
+    goes through the polynomials.
+    """
+
+    @staticmethod
+    def forward(ctx, scores, target, k, tau, margin):
+        ratio, reference, *rest = _forward(scores, target, k, tau)
+        ctx.save_for_backward(scores, target, reference, *rest)
+        ctx.parameters = k, tau, margin
+        own = scores.gather(1, target)
+        return ratio + (margin + (reference - own)[:, 0] / k) / tau
+
+    @staticmethod
+    def backward(ctx, grad):
+        scores, target, *saved = ctx.saved_tensors
+        k, tau, margin = ctx.parameters
+        if torch.is_grad_enabled():
+            ratio = log_ratio_by_products(scores, target, k, tau, margin)
+            result = torch.autograd.grad(ratio, scores, grad, create_graph=True)[0]
+        else:
+            result = _backward(grad, scores, target, k, tau, *saved)
+        return result, None, None, None, None

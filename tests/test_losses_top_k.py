@@ -1,0 +1,525 @@
+"""Laws of the top-k losses."""
+
+import copy
+import pickle
+from functools import partial
+
+import numpy as np
+import pytest
+import reference
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+
+from sksetvalued.losses import (
+    LOSSES,
+    CalibratedTopKHingeLoss,
+    ConvexTopKHingeLoss,
+    CrossEntropyLoss,
+    NoisedTopKHingeLoss,
+    SmoothedTopKHingeLoss,
+    TopKHingeLoss,
+    functional,
+)
+
+SIZES_AND_RANKS = [(n_classes, k) for n_classes in range(3, 9) for k in range(1, n_classes)]
+PLAIN = {
+    "hinge": (TopKHingeLoss, reference.top_k_hinge),
+    "convex_hinge": (ConvexTopKHingeLoss, reference.convex_top_k_hinge),
+    "calibrated_hinge": (CalibratedTopKHingeLoss, reference.calibrated_top_k_hinge),
+}
+ALL = {
+    "cross_entropy": lambda k, **kw: CrossEntropyLoss(**kw),
+    "hinge": TopKHingeLoss,
+    "convex_hinge": ConvexTopKHingeLoss,
+    "calibrated_hinge": CalibratedTopKHingeLoss,
+    "smoothed_hinge": partial(SmoothedTopKHingeLoss, tau=0.5),
+    "noised_hinge": partial(NoisedTopKHingeLoss, epsilon=0.3, generator=0),
+}
+
+
+def draw(n_samples, n_classes, seed=0, scale=1.0, dtype=torch.float64):
+    rng = np.random.default_rng(seed)
+    scores = scale * rng.standard_normal((n_samples, n_classes))
+    return torch.tensor(scores, dtype=dtype), torch.tensor(rng.integers(n_classes, size=n_samples))
+
+
+def expected_reductions(values):
+    return {"none": values, "mean": values.mean(), "sum": values.sum()}
+
+
+def assert_equals_reference(make, values, scores, target):
+    for reduction, expected in expected_reductions(np.array(values)).items():
+        loss = make(reduction=reduction)(scores, target)
+        np.testing.assert_allclose(loss.detach().numpy(), expected, rtol=1e-10, atol=1e-10)
+
+
+def assert_gradients(loss, scores, target):
+    """Compare with finite differences, twice where the loss is twice differentiable."""
+    scores = scores.clone().requires_grad_()
+    assert gradcheck(lambda s: loss(s, target), (scores,), eps=1e-7, atol=1e-5)
+
+
+@pytest.mark.parametrize(("n_classes", "k"), SIZES_AND_RANKS)
+@pytest.mark.parametrize("name", PLAIN)
+def test_hinges_equal_their_formulas(name, n_classes, k):
+    loss, formula = PLAIN[name]
+    scores, target = draw(12, n_classes, seed=k)
+    values = [formula(s.copy(), y, k, 0.7) for s, y in zip(scores.numpy(), target.numpy())]
+    assert_equals_reference(partial(loss, k, margin=0.7), values, scores, target)
+    assert_gradients(loss(k, margin=0.7, reduction="none"), scores, target)
+
+
+@pytest.mark.parametrize(("n_classes", "k"), SIZES_AND_RANKS)
+@pytest.mark.parametrize("tau", [0.1, 1.0, 20.0])
+def test_smoothed_hinge_equals_the_enumerated_subsets(n_classes, k, tau):
+    scores, target = draw(8, n_classes, seed=k)
+    values = [
+        reference.smoothed_top_k_hinge(s, y, k, tau, 0.7)
+        for s, y in zip(scores.numpy(), target.numpy())
+    ]
+    make = partial(SmoothedTopKHingeLoss, k, tau=tau, margin=0.7)
+    assert_equals_reference(make, values, scores, target)
+    assert_gradients(make(reduction="none"), scores, target)
+
+
+@pytest.mark.parametrize(("n_classes", "k"), SIZES_AND_RANKS)
+@pytest.mark.parametrize("epsilon", [0.0, 0.4])
+def test_noised_hinge_equals_its_formula_for_given_noise(n_classes, k, epsilon):
+    scores, target = draw(12, n_classes, seed=k)
+    noise = torch.randn(
+        4, 12, n_classes, dtype=scores.dtype, generator=torch.Generator().manual_seed(k)
+    )
+    loss = partial(
+        functional.noised_top_k_hinge_loss, k=k, epsilon=epsilon, noise=noise, margin=0.7
+    )
+    values = [
+        reference.noised_top_k_hinge(scores[i].numpy(), target[i], k, epsilon, z.numpy(), 0.7)
+        for i, z in enumerate(noise.transpose(0, 1))
+    ]
+    for reduction, expected in expected_reductions(np.array(values)).items():
+        value = loss(scores, target, reduction=reduction)
+        np.testing.assert_allclose(value.numpy(), expected, rtol=1e-10, atol=1e-10)
+    assert_gradients(partial(loss, reduction="none"), scores, target)
+
+
+@pytest.mark.parametrize(("n_classes", "k"), SIZES_AND_RANKS)
+def test_imbalanced_noised_hinge_equals_its_formula(n_classes, k):
+    scores, target = draw(10, n_classes, seed=k, scale=0.3)
+    noise = torch.randn(
+        3, 1, n_classes, dtype=scores.dtype, generator=torch.Generator().manual_seed(k)
+    )
+    counts = np.arange(1, n_classes + 1) ** 3
+    margins = 0.2 * (counts.min() / counts) ** 0.25
+    loss = partial(
+        functional.noised_top_k_hinge_loss,
+        k=k,
+        epsilon=0.1,
+        scale=30.0,
+        class_counts=counts,
+        max_margin=0.2,
+        noise=noise,
+        reduction="none",
+    )
+    values = [
+        reference.noised_top_k_hinge(s, y, k, 0.1, noise[:, 0].numpy(), margins[y], 30.0)
+        for s, y in zip(scores.numpy(), target.numpy())
+    ]
+    np.testing.assert_allclose(loss(scores, target).numpy(), values, rtol=1e-10, atol=1e-10)
+    assert_gradients(loss, scores, target)
+
+
+def test_cross_entropy_equals_its_formula():
+    scores, target = draw(12, 6)
+    values = [reference.cross_entropy(s, y) for s, y in zip(scores.numpy(), target.numpy())]
+    assert_equals_reference(CrossEntropyLoss, values, scores, target)
+    assert_gradients(CrossEntropyLoss(reduction="none"), scores, target)
+
+
+def test_published_imbalanced_setting_in_units_of_multiplied_scores():
+    """With scale 60, margin 0.2 and epsilon 0.01 count as 12 and 0.6 on multiplied cosines."""
+    scores, target = draw(50, 7, scale=0.3)
+    noise = torch.randn(3, 50, 7, dtype=scores.dtype, generator=torch.Generator().manual_seed(0))
+    counts, scale = torch.full((7,), 10), 60.0
+    unscaled = functional.noised_top_k_hinge_loss(
+        scores, target, 2, 0.01, scale=scale, class_counts=counts, max_margin=0.2, noise=noise
+    )
+    multiplied = functional.noised_top_k_hinge_loss(
+        scale * scores, target, 2, 0.6, margin=12.0, noise=noise
+    )
+    torch.testing.assert_close(unscaled, multiplied, rtol=1e-12, atol=0)
+    loss = NoisedTopKHingeLoss(2, 0.01, scale=scale, class_counts=counts, max_margin=0.2)
+    assert torch.equal(loss.scores(scores), scale * scores)
+
+
+# Limits.
+
+
+@pytest.mark.parametrize("k", [1, 3, 6])
+def test_without_noise_the_noised_hinge_is_the_calibrated_one(k):
+    scores, target = draw(30, 7)
+    calibrated = CalibratedTopKHingeLoss(k)(scores, target)
+    for epsilon in (0.0, 1e-9):
+        noised = NoisedTopKHingeLoss(k, epsilon=epsilon, generator=0)(scores, target)
+        torch.testing.assert_close(noised, calibrated, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("k", [1, 3, 6])
+def test_cold_smoothed_hinge_is_the_hinge_of_margin_k_divided_by_k(k):
+    scores, target = draw(30, 7)
+    hard = TopKHingeLoss(k, margin=0.7 * k, reduction="none")(scores, target) / k
+    for tau in (1e-2, 1e-4):
+        smooth = SmoothedTopKHingeLoss(k, tau, margin=0.7, reduction="none")(scores, target)
+        # Between the hard loss and itself plus tau times the log of the number of sets.
+        bound = tau * np.log(35.0) + 1e-12
+        assert (smooth - hard).abs().max() <= bound
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.8])
+def test_smoothed_hinge_of_rank_1_is_the_cross_entropy_after_a_margin(margin):
+    scores, target = draw(30, 7)
+    lowered = scores - margin * torch.nn.functional.one_hot(target, 7).to(scores)
+    torch.testing.assert_close(
+        SmoothedTopKHingeLoss(1, tau=1.0, margin=margin)(scores, target),
+        CrossEntropyLoss()(lowered, target),
+        rtol=1e-12,
+        atol=0,
+    )
+
+
+def test_hinges_of_rank_1_are_the_multiclass_hinge():
+    """For the calibrated one, where the true class is not the best: it compares with rank 2."""
+    scores, target = draw(40, 6)
+    rivals = scores.scatter(1, target.unsqueeze(1), -torch.inf).amax(1)
+    own = scores.gather(1, target.unsqueeze(1))[:, 0]
+    multiclass = torch.relu(1.0 + rivals - own)
+    for loss in (TopKHingeLoss, ConvexTopKHingeLoss):
+        torch.testing.assert_close(loss(1, reduction="none")(scores, target), multiclass)
+    calibrated = CalibratedTopKHingeLoss(1, reduction="none")(scores, target)
+    first = scores.argmax(1) == target
+    torch.testing.assert_close(calibrated[first], multiclass[first])
+    assert first.any()
+    assert (calibrated <= multiclass).all()
+
+
+def test_convex_hinge_bounds_the_hinge_and_is_convex():
+    scores, target = draw(300, 6, scale=2.0)
+    others, _ = draw(300, 6, seed=1, scale=2.0)
+    for k in range(1, 6):
+        convex = ConvexTopKHingeLoss(k, reduction="none")
+        assert (convex(scores, target) >= TopKHingeLoss(k, reduction="none")(scores, target)).all()
+        middle = convex((scores + others) / 2, target)
+        assert (middle <= (convex(scores, target) + convex(others, target)) / 2 + 1e-12).all()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_losses_follow_a_permutation_and_ignore_a_shift(name):
+    scores, target = draw(20, 6)
+    loss = ALL[name](k=2)
+    if name == "noised_hinge":
+        noise = torch.randn(2, 20, 6, dtype=scores.dtype)
+        order = torch.randperm(6)
+
+        def value(s, y, z):
+            return functional.noised_top_k_hinge_loss(s, y, 2, 0.3, noise=z)
+
+        permuted = value(scores[:, order], torch.argsort(order)[target], noise[:, :, order])
+        shifted, plain = value(scores + 5.0, target, noise), value(scores, target, noise)
+    else:
+        order = torch.randperm(6)
+        permuted = loss(scores[:, order], torch.argsort(order)[target])
+        shifted, plain = loss(scores + 5.0, target), loss(scores, target)
+    torch.testing.assert_close(permuted, plain, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(shifted, plain, rtol=1e-12, atol=1e-12)
+
+
+# Precision, devices, states.
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_weight_2_is_a_duplicated_row(name):
+    scores, target = draw(6, 5)
+    loss = ALL[name](k=2).eval()
+    weight = torch.tensor([1.0, 2, 1, 1, 1, 1])
+    if name == "noised_hinge":
+        loss = NoisedTopKHingeLoss(2, 0.3, noise="shared", generator=0).eval()
+    index = torch.tensor([0, 1, 1, 2, 3, 4, 5])
+    torch.testing.assert_close(
+        loss(scores, target, sample_weight=weight), loss(scores[index], target[index])
+    )
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize(("n_samples", "n_classes", "k"), [(1, 5, 4), (4, 30, 5), (4, 30, 29)])
+def test_float32_is_finite_and_agrees_with_float64(name, scale, n_samples, n_classes, k):
+    scores, target = draw(n_samples, n_classes, scale=scale)
+    scores[:, 1] = scores[:, 0]  # ties
+    noise = torch.randn(3, n_samples, n_classes, dtype=torch.float64)
+    results = []
+    for dtype in (torch.float64, torch.float32):
+        s = scores.float().to(dtype).requires_grad_()
+        if name == "noised_hinge":
+            loss = functional.noised_top_k_hinge_loss(s, target, k, 0.0, noise=noise)
+        else:
+            loss = ALL[name](k=k)(s, target)
+        loss.backward()
+        results.append((loss.detach(), s.grad))
+    (exact, exact_grad), (single, single_grad) = results
+    assert torch.isfinite(single_grad).all()
+    assert single.dtype == torch.float32
+    torch.testing.assert_close(single.double(), exact, rtol=1e-5, atol=1e-6)
+    largest = exact_grad.abs().max()
+    assert (single_grad - exact_grad).abs().max() <= 1e-5 * largest
+
+
+@pytest.mark.parametrize("tau", [1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0])
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
+@pytest.mark.parametrize(
+    ("n_classes", "k"), [(3, 1), (3, 2), (40, 1), (40, 5), (40, 20), (40, 39), (1000, 5)]
+)
+def test_smoothed_hinge_is_stable_in_float32(n_classes, k, scale, tau):
+    scores, target = draw(6, n_classes, seed=3, scale=scale)
+    scores[0] = scores[0, 0]  # a row of ties
+    loss = SmoothedTopKHingeLoss(k, tau, reduction="sum")
+    gradients, values = [], []
+    for dtype in (torch.float32, torch.float64):
+        s = scores.float().to(dtype).requires_grad_()
+        values.append(loss(s, target))
+        (gradient,) = torch.autograd.grad(values[-1], s)
+        gradients.append(gradient)
+    assert torch.isfinite(gradients[0]).all()
+    torch.testing.assert_close(values[0].double(), values[1], rtol=1e-5, atol=1e-6)
+    if tau >= 0.01:
+        error = (gradients[0] - gradients[1]).abs().amax(1)
+        assert (error <= 1e-5 * gradients[1].abs().max()).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", ALL)
+def test_half_precision_is_computed_in_float32(name, dtype):
+    scores, target = draw(8, 20, scale=5.0, dtype=dtype)
+    loss = ALL[name](k=3).eval()
+    half = scores.clone().requires_grad_()
+    with torch.autocast("cpu", dtype=dtype):
+        value = loss(half, target)
+    value.backward()
+    assert value.dtype == torch.float32
+    assert half.grad.dtype == dtype
+    assert torch.isfinite(half.grad).all()
+    torch.testing.assert_close(value, loss(scores.float(), target))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_double_backward_and_retain_graph(name):
+    scores, target = draw(3, 5)
+    scores.requires_grad_()
+    loss = ALL[name](k=2).eval()
+    value = loss(scores, target)
+    first = torch.autograd.grad(value, scores, retain_graph=True)[0].clone()
+    second = torch.autograd.grad(value, scores)[0]
+    assert torch.equal(first, second)
+    assert gradgradcheck(lambda s: loss(s, target), (scores,), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_losses_move_copy_and_pickle(name):
+    loss = ALL[name](k=2)
+    scores, target = draw(6, 5)
+    loss(scores, target)  # some noise has been drawn
+    copies = [copy.deepcopy(loss), pickle.loads(pickle.dumps(loss))]
+    values = [each(scores, target) for each in (loss, *copies)]
+    assert values[0] == values[1] == values[2]
+    moved = copy.deepcopy(loss).to("meta")
+    on_meta = torch.empty(6, 5, device="meta", requires_grad=True)
+    value = moved(on_meta, torch.zeros(6, dtype=torch.long, device="meta"))
+    value.backward()
+    assert value.device.type == on_meta.grad.device.type == "meta"
+
+
+def test_class_counts_move_with_the_imbalanced_loss():
+    loss = NoisedTopKHingeLoss(2, class_counts=[1, 2, 3], max_margin=0.2, scale=50.0)
+    assert loss.to("meta").class_counts.device.type == "meta"
+    assert loss.head == "cosine"
+    assert NoisedTopKHingeLoss(2).head == "linear"
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_losses_leave_the_global_random_state_alone_and_print_nothing(name, capfd):
+    scores, target = draw(6, 5)
+    loss = ALL[name](k=2)
+    before = torch.get_rng_state()
+    loss(scores, target)
+    loss.eval()(scores, target)
+    assert torch.equal(before, torch.get_rng_state())
+    assert capfd.readouterr() == ("", "")
+
+
+def test_noise_is_new_in_training_fixed_in_evaluation_and_follows_the_seed():
+    scores, target = draw(6, 20)
+    loss = NoisedTopKHingeLoss(3, epsilon=1.0, generator=7)
+    twin = NoisedTopKHingeLoss(3, epsilon=1.0, generator=7)
+    first, second = loss(scores, target), loss(scores, target)
+    assert first != second
+    assert (first, second) == (twin(scores, target), twin(scores, target))
+    loss.eval()
+    assert loss(scores, target) == loss(scores, target)
+    loss.train()
+    assert loss(scores, target) == twin(scores, target)
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        seeds = [NoisedTopKHingeLoss(3).generator.seed for _ in range(2)]
+        torch.manual_seed(3)
+        assert NoisedTopKHingeLoss(3).generator.seed == seeds[0]
+    assert seeds[0] != seeds[1]
+
+
+def test_shared_noise_gives_equal_rows_equal_losses():
+    scores, target = draw(1, 20)
+    scores, target = scores.expand(50, 20), target.expand(50)
+    shared = NoisedTopKHingeLoss(3, noise="shared", generator=0, reduction="none")
+    independent = NoisedTopKHingeLoss(3, generator=0, reduction="none")
+    assert len(shared(scores, target).unique()) == 1
+    assert len(independent(scores, target).unique()) == 50
+
+
+# Calibration in the sense of Yang & Koyejo.
+
+
+def minimisers_of_the_conditional_risk(loss, p, grid):
+    """Return the score vectors of the grid with the least sum_y p_y loss(s, y)."""
+    scores = torch.cartesian_prod(*[grid] * len(p))
+    risk = sum(p_y * loss(scores, torch.full((len(scores),), y)) for y, p_y in enumerate(p))
+    return scores[risk <= risk.min() + 1e-9]
+
+
+def test_calibrated_hinge_recovers_the_likeliest_classes_and_the_hinge_does_not():
+    """Separating the 2 likeliest by 1 costs 2 (1 - p_1 - p_2) under Lapin's hinge, ties cost 1."""
+    k, p = 2, torch.tensor([0.22, 0.21, 0.2, 0.19, 0.18], dtype=torch.float64)
+    grid = torch.linspace(0, 2, 5, dtype=torch.float64)
+    best = minimisers_of_the_conditional_risk(
+        CalibratedTopKHingeLoss(k, reduction="none"), p, grid
+    )
+    assert (best[:, :k].amin(1) > best[:, k:].amax(1)).all()
+    best = minimisers_of_the_conditional_risk(TopKHingeLoss(k, reduction="none"), p, grid)
+    assert not (best[:, :k].amin(1) > best[:, k:].amax(1)).any()
+
+
+def test_cross_entropy_recovers_the_likeliest_classes():
+    p = torch.tensor([0.22, 0.21, 0.2, 0.19, 0.18], dtype=torch.float64)
+    scores = torch.zeros(5, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([scores], max_iter=50)
+
+    def closure():
+        optimizer.zero_grad()
+        risk = (p * CrossEntropyLoss("none")(scores.expand(5, -1), torch.arange(5))).sum()
+        risk.backward()
+        return risk
+
+    optimizer.step(closure)
+    torch.testing.assert_close(scores.softmax(0).detach(), p, rtol=0, atol=1e-4)
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize("name", [n for n in ALL if n != "cross_entropy"])
+def test_rank_must_be_below_the_number_of_classes(name):
+    scores, target = draw(3, 5)
+    for k in (5, 9):
+        with pytest.raises(ValueError, match=r"k must lie in \[1, 4\] for 5 classes"):
+            ALL[name](k=k)(scores, target)
+    with pytest.raises(ValueError, match="k must be at least 1"):
+        ALL[name](k=0)
+    with pytest.raises(TypeError, match="k must be an integer"):
+        ALL[name](k=2.5)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_scores_and_targets_are_checked(name):
+    scores, target = draw(3, 5)
+    loss = ALL[name](k=2)
+    with pytest.raises(ValueError, match=r"target must lie in \[0, 4\].*\[5, 5\]"):
+        loss(scores, torch.full((3,), 5))
+    with pytest.raises(ValueError, match="target must lie in"):
+        loss(scores, torch.full((3,), -1))
+    with pytest.raises(ValueError, match=r"\(n_samples, n_classes\)"):
+        loss(scores[0], target[0])
+    with pytest.raises(ValueError, match="target must have shape"):
+        loss(scores, target[:2])
+    with pytest.raises(TypeError, match="integers"):
+        loss(scores, target.double())
+    with pytest.raises(ValueError, match="reduction must be one of"):
+        ALL[name](k=2, reduction="average")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: SmoothedTopKHingeLoss(2, tau=0.0), "tau must be finite and above 0"),
+        (lambda: SmoothedTopKHingeLoss(2, tau=-1.0), "tau"),
+        (lambda: NoisedTopKHingeLoss(2, epsilon=-0.1), "epsilon must be finite and at least 0"),
+        (lambda: NoisedTopKHingeLoss(2, epsilon=float("nan")), "epsilon"),
+        (lambda: NoisedTopKHingeLoss(2, n_noise_samples=0), "n_noise_samples must be at least 1"),
+        (lambda: NoisedTopKHingeLoss(2, scale=0.0), "scale"),
+        (lambda: NoisedTopKHingeLoss(2, noise="none"), "independent"),
+        (lambda: NoisedTopKHingeLoss(2, max_margin=0.2), "class_counts and max_margin"),
+        (lambda: NoisedTopKHingeLoss(2, class_counts=[1, 2]), "class_counts and max_margin"),
+        (
+            lambda: NoisedTopKHingeLoss(1, class_counts=[3, 0, 2, 0], max_margin=0.2),
+            r"classes \[1, 3\] have counts \[0, 0\]",
+        ),
+        (lambda: TopKHingeLoss(2, margin=-1.0), "margin must be finite and at least 0"),
+    ],
+)
+def test_bad_arguments_are_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_class_counts_must_fit_the_scores():
+    scores, target = draw(3, 5)
+    loss = NoisedTopKHingeLoss(2, class_counts=[1, 2, 3], max_margin=0.2)
+    with pytest.raises(ValueError, match="class_counts has 3 entries but the scores have 5"):
+        loss(scores, target)
+
+
+# What the estimators rely on.
+
+
+def test_losses_are_found_by_name():
+    for name in ("cross_entropy", "hinge", "convex_hinge", "calibrated_hinge"):
+        assert LOSSES[name].head == "linear"
+    assert LOSSES["smoothed_hinge"] is SmoothedTopKHingeLoss
+    assert LOSSES["noised_hinge"] is NoisedTopKHingeLoss
+
+
+def test_estimator_builds_the_balanced_or_the_imbalanced_loss():
+    counts = np.array([3, 1])
+    supplied = {
+        "k": 2,
+        "epsilon": 0.3,
+        "n_noise_samples": 4,
+        "class_counts": counts,
+        "scale": None,
+    }
+    balanced = NoisedTopKHingeLoss.from_estimator({**supplied, "max_margin": None}, {})
+    assert (balanced.head, balanced.scale, balanced.class_counts) == ("linear", 1.0, None)
+    imbalanced = NoisedTopKHingeLoss.from_estimator({**supplied, "max_margin": 0.2}, {})
+    assert (imbalanced.head, imbalanced.scale, imbalanced.epsilon) == ("cosine", 50.0, 0.3)
+    assert imbalanced.class_counts.tolist() == [3, 1]
+    chosen = NoisedTopKHingeLoss.from_estimator(
+        {**supplied, "max_margin": 0.2, "scale": 30.0}, {"noise": "shared"}
+    )
+    assert (chosen.scale, chosen.noise) == (30.0, "shared")
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_function_twins(name):
+    scores, target = draw(9, 6)
+    twin = getattr(functional, name.replace("hinge", "top_k_hinge_loss"))
+    weight = torch.rand(9, dtype=torch.float64)
+    for reduction in ("none", "mean", "sum"):
+        loss = PLAIN[name][0](2, 0.7, reduction)
+        assert torch.equal(
+            twin(scores, target, 2, 0.7, reduction, weight), loss(scores, target, weight)
+        )
