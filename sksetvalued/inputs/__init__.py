@@ -9,8 +9,17 @@ from torch.utils.data import Dataset
 
 from ._base import Inputs
 from ._tables import ArrayInputs, SparseInputs
+from ._torch_datasets import dataset_targets
 
-__all__ = ["ArrayInputs", "Inputs", "SparseInputs", "input_kind", "media_inputs", "table_inputs"]
+__all__ = [
+    "ArrayInputs",
+    "Inputs",
+    "SparseInputs",
+    "dataset_targets",
+    "input_kind",
+    "media_inputs",
+    "table_inputs",
+]
 
 
 def input_kind(X):

@@ -55,8 +55,13 @@ class SparseInputs(Inputs):
     """Rows of a CSR matrix, made dense batch by batch."""
 
     def __init__(self, data, dtype=None):
+        if dtype is not None:
+            data = data.astype(torch.empty(0, dtype=dtype).numpy().dtype, copy=False)
         self.data = data
-        self.dtype = dtype or torch.from_numpy(np.empty(0, data.dtype)).dtype
+
+    @property
+    def dtype(self):
+        return torch.from_numpy(self.data.data[:0]).dtype
 
     @property
     def sample_shape(self):
@@ -66,9 +71,9 @@ class SparseInputs(Inputs):
         return self.data.shape[0]
 
     def take(self, indices):
-        return torch.from_numpy(self.data[indices.cpu().numpy()].toarray()).to(self.dtype)
+        return torch.from_numpy(self.data[indices.cpu().numpy()].toarray())
 
     def subset(self, indices, training=False):
         if len(indices) == len(self):
             return self
-        return type(self)(self.data[np.asarray(indices)], self.dtype)
+        return type(self)(self.data[np.asarray(indices)])

@@ -1,0 +1,133 @@
+"""Images held in an array, a memory map or a tensor."""
+
+import copy
+
+import numpy as np
+import torch
+
+from ._transforms import CHANNEL_COUNTS, SampleInputs
+
+FINITE_CHECK_ROWS = 256
+
+
+class ImageInputs(SampleInputs):
+    """Images of one size, kept as they are stored until a batch needs them.
+
+    Parameters
+    ----------
+    images : array-like or Tensor
+        Of shape (n, height, width), (n, height, width, channels) or (n, channels, height,
+        width). The channels are the dimension of 1, 3 or 4 entries, else the shorter one.
+    transform : None, callable or dict
+        Applied to tensors (channels, height, width), one image at a time.
+    """
+
+    kind = "image"
+
+    def __init__(self, images, transform=None):
+        if not isinstance(images, torch.Tensor):
+            images = np.asanyarray(images)
+        _check_images(images)
+        super().__init__(len(images), transform)
+        self.data = images
+        self.channels_last = images.ndim == 4 and _channels_last(images)
+        if images.ndim == 3:
+            self._image_shape = (1, *images.shape[1:])
+        else:
+            sizes = images.shape[1:]
+            self._image_shape = tuple((sizes[2], *sizes[:2]) if self.channels_last else sizes)
+
+    @property
+    def in_memory(self):
+        return self.transform is None
+
+    @property
+    def sample_shape(self):
+        if self.transforms["eval"] is None:
+            return self._image_shape
+        return super().sample_shape
+
+    def describe(self, position):
+        return f"image {position}"
+
+    def read(self, position):
+        return self._gather(np.asarray([position]))[0]
+
+    def take(self, indices):
+        if not self.in_memory:
+            return super().take(indices)
+        if isinstance(self.indices, torch.Tensor):
+            return self._gather(self.indices[torch.as_tensor(indices).to(self.indices.device)])
+        return self._gather(self.indices[np.asarray(indices)])
+
+    def _gather(self, positions):
+        """Return images as a batch (n, channels, height, width) of bytes or float32."""
+        if isinstance(self.data, torch.Tensor):
+            batch = self.data[torch.as_tensor(positions, device=self.data.device)]
+        else:
+            batch = np.asarray(self.data[positions])
+            batch = torch.from_numpy(
+                batch if batch.dtype == np.uint8 else batch.astype(np.float32)
+            )
+        if batch.ndim == 3:
+            batch = batch[:, None]
+        elif self.channels_last:
+            batch = batch.permute(0, 3, 1, 2)
+        return batch if batch.dtype == torch.uint8 else batch.float()
+
+    def to(self, device):
+        if torch.device(device).type != "cuda":
+            return self
+        free, _ = torch.cuda.mem_get_info(device)
+        if len(self) * self.data[0].nbytes > 0.3 * free:
+            return self
+        moved = copy.copy(self)
+        rows = self.data[self.indices]
+        moved.data = torch.as_tensor(np.asarray(rows) if isinstance(rows, np.ndarray) else rows)
+        moved.data = moved.data.to(device)
+        moved.indices = torch.arange(len(self), device=device)
+        return moved
+
+
+def _check_images(images):
+    """Raise unless `images` holds finite numbers in 3 or 4 dimensions."""
+    if images.ndim not in (3, 4):
+        raise ValueError(
+            "X must hold images of shape (n, height, width), (n, height, width, channels) or "
+            f"(n, channels, height, width), got shape {tuple(images.shape)}."
+        )
+    if 0 in images.shape:
+        raise ValueError(f"X holds no images or empty images: its shape is {tuple(images.shape)}.")
+    dtype = images.dtype
+    if isinstance(images, torch.Tensor):
+        floating, number = dtype.is_floating_point, not dtype.is_complex
+    else:
+        floating, number = dtype.kind == "f", dtype.kind in "buif"
+    if not number:
+        raise TypeError(f"X must hold images of real numbers, got dtype {dtype}.")
+    # A memory map is not read through for a check; bad values show in the statistics.
+    if floating and not isinstance(images, np.memmap):
+        _check_finite(images)
+
+
+def _check_finite(images):
+    for start in range(0, len(images), FINITE_CHECK_ROWS):
+        rows = images[start : start + FINITE_CHECK_ROWS]
+        isfinite = torch.isfinite if isinstance(rows, torch.Tensor) else np.isfinite
+        if not isfinite(rows).all():
+            raise ValueError("X holds images with NaN or infinite values.")
+
+
+def _channels_last(images):
+    """Return whether the last dimension, rather than the second, is that of the channels."""
+    first, last = images.shape[1], images.shape[3]
+    if (first in CHANNEL_COUNTS) != (last in CHANNEL_COUNTS):
+        return last in CHANNEL_COUNTS
+    if first in CHANNEL_COUNTS:
+        return not isinstance(images, torch.Tensor)
+    if first == last:
+        raise ValueError(
+            f"X of shape {tuple(images.shape)} may have its channels first or last: pass a torch "
+            "Dataset that returns tensors of shape (channels, height, width)."
+        )
+    return last < first

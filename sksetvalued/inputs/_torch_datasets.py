@@ -1,0 +1,134 @@
+"""Samples of a torch Dataset."""
+
+import numpy as np
+import torch
+from torch.utils.data import ConcatDataset, IterableDataset, Subset, TensorDataset
+
+from ._transforms import SampleInputs
+
+#: Attributes that hold the labels of the data sets of torchvision.
+TARGET_ATTRIBUTES = ("targets", "labels", "_labels")
+PAIR_ATTRIBUTES = ("samples", "_samples")
+
+
+class DatasetInputs(SampleInputs):
+    """Samples of a map-style Dataset: items ``(x, y)``, or ``x`` alone.
+
+    Parameters
+    ----------
+    dataset : torch.utils.data.Dataset
+        Its own transform is applied first, in training and in evaluation.
+    transform : None, callable or dict
+        Applied to ``x``.
+    """
+
+    kind = "dataset"
+
+    def __init__(self, dataset, transform=None):
+        if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
+            raise TypeError(
+                f"X must be a Dataset with a length and items by position, got "
+                f"{type(dataset).__name__}: load its samples first, or write their paths."
+            )
+        super().__init__(len(dataset), transform)
+        self.dataset = dataset
+
+    @property
+    def in_memory(self):
+        return self.transform is None and type(self.dataset) is TensorDataset
+
+    def take(self, indices):
+        if not self.in_memory:
+            return super().take(indices)
+        batch = self.dataset.tensors[0][self.indices[np.asarray(indices)]]
+        batch = batch[:, None] if batch.ndim == 3 else batch
+        return batch if batch.dtype == torch.uint8 and batch.ndim > 2 else batch.float()
+
+    def describe(self, position):
+        return f"item {position} of {type(self.dataset).__name__}"
+
+    def read(self, position):
+        item = self.dataset[int(position)]
+        if isinstance(item, dict):
+            raise TypeError(
+                f"{self.describe(position)} is a dict; items must be pairs (x, y), or x alone."
+            )
+        # A namedtuple or list of one is a sample without its label.
+        return item[0] if isinstance(item, tuple | list) else item
+
+
+def dataset_targets(dataset):
+    """Return the labels of a torch Dataset.
+
+    They are those of the attributes that the data sets of torchvision have, seen through
+    Subset, ConcatDataset and a target transform. Failing that, each item is read once.
+
+    Parameters
+    ----------
+    dataset : torch.utils.data.Dataset
+
+    Returns
+    -------
+    targets : ndarray of shape (n_samples,)
+
+    Raises
+    ------
+    ValueError
+        Items without labels.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch.utils.data import Subset, TensorDataset
+    >>> from sksetvalued.inputs import dataset_targets
+    >>> dataset = TensorDataset(torch.zeros(4, 2), torch.tensor([3, 1, 3, 2]))
+    >>> dataset_targets(Subset(dataset, [3, 0])).tolist()
+    [2, 3]
+    """
+    targets = _stored_targets(dataset)
+    if targets is None:
+        targets = [_item_target(dataset, i) for i in range(len(dataset))]
+    return np.asarray(targets)
+
+
+def _stored_targets(dataset):
+    """Return labels that need no reading of samples, or None."""
+    if isinstance(dataset, Subset):
+        targets = _stored_targets(dataset.dataset)
+        return None if targets is None else np.asarray(targets)[np.asarray(dataset.indices)]
+    if isinstance(dataset, ConcatDataset):
+        parts = [_stored_targets(part) for part in dataset.datasets]
+        return None if any(p is None for p in parts) else np.concatenate(parts)
+    if isinstance(dataset, TensorDataset):
+        return dataset.tensors[-1].numpy(force=True) if len(dataset.tensors) > 1 else None
+    targets = _attribute_targets(dataset)
+    transform = getattr(dataset, "target_transform", None)
+    if targets is None or transform is None:
+        return targets
+    return np.asarray([transform(target) for target in targets])
+
+
+def _attribute_targets(dataset):
+    for name in TARGET_ATTRIBUTES:
+        targets = getattr(dataset, name, None)
+        if targets is not None and len(targets) == len(dataset):
+            return targets.numpy(force=True) if torch.is_tensor(targets) else np.asarray(targets)
+    for name in PAIR_ATTRIBUTES:
+        pairs = getattr(dataset, name, None)
+        if pairs is not None and len(pairs) == len(dataset):
+            return np.asarray([pair[1] for pair in pairs])
+    if hasattr(dataset, "categories_map") and getattr(dataset, "target_type", ()) == ["full"]:
+        # torchvision's INaturalist: (category, file) by position.
+        return np.asarray([category for category, _ in dataset.index])
+    return None
+
+
+def _item_target(dataset, i):
+    item = dataset[i]
+    if not isinstance(item, tuple | list) or len(item) < 2:
+        raise ValueError(
+            f"item {i} of {type(dataset).__name__} has no label: pass y, or a Dataset whose items "
+            "are pairs (x, y)."
+        )
+    target = item[1]
+    return target.item() if torch.is_tensor(target) and target.numel() == 1 else target

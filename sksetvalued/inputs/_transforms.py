@@ -1,0 +1,236 @@
+"""Samples read one at a time, transformed, and stacked into batches of tensors."""
+
+import copy
+from abc import abstractmethod
+
+import numpy as np
+import torch
+
+from sksetvalued.networks import ChannelStatistics
+
+from ._base import Inputs
+
+STAGES = ("train", "eval")
+CHANNEL_COUNTS = (1, 3, 4)
+N_STATISTICS_SAMPLES = 512
+STATISTICS_BATCH = 32
+
+
+def check_transform(transform):
+    """Return the transforms of training and evaluation as a dict.
+
+    Parameters
+    ----------
+    transform : None, callable, or dict with keys among "train" and "eval"
+        A callable serves for both; a stage that the dict lacks has none.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Anything else.
+    """
+    if transform is None or callable(transform):
+        return dict.fromkeys(STAGES, transform)
+    if not isinstance(transform, dict):
+        raise TypeError(
+            "transform must be None, a callable or a dict {'train': ..., 'eval': ...}, got "
+            f"{transform!r}."
+        )
+    unknown = sorted(set(transform) - set(STAGES), key=str)
+    if unknown:
+        raise ValueError(f"transform has unknown keys {unknown}; it accepts {STAGES}.")
+    for stage, function in transform.items():
+        if function is not None and not callable(function):
+            raise TypeError(f"transform[{stage!r}] must be a callable or None, got {function!r}.")
+    return {stage: transform.get(stage) for stage in STAGES}
+
+
+def to_tensor(value):
+    """Return a sample as a tensor: (channels, height, width) for images, else a vector.
+
+    Parameters
+    ----------
+    value : PIL image, ndarray or Tensor
+        Arrays of three dimensions whose last one has 1, 3 or 4 entries are images with the
+        channels last, as in PIL. Tensors have the channels first, as in torchvision.
+
+    Returns
+    -------
+    tensor : Tensor
+        Bytes stay bytes, all else becomes float32.
+    """
+    if isinstance(value, torch.Tensor):
+        tensor = value.as_subclass(torch.Tensor)
+    elif isinstance(value, np.ndarray | np.number):
+        tensor = _from_array(np.asarray(value))
+    elif hasattr(value, "getbands"):
+        tensor = _from_array(np.array(_eight_bits(value)))
+    else:
+        raise TypeError(
+            "samples must be PIL images, arrays or tensors (after `transform`), got "
+            f"{type(value).__name__}."
+        )
+    if tensor.ndim in (0, 2):
+        tensor = tensor[None]
+    return tensor if tensor.dtype == torch.uint8 and tensor.ndim > 2 else tensor.float()
+
+
+def _from_array(array):
+    if array.dtype != np.uint8:
+        array = array.astype(np.float32)
+    if array.ndim == 3 and array.shape[2] in CHANNEL_COUNTS:
+        array = array.transpose(2, 0, 1)
+    return torch.from_numpy(np.ascontiguousarray(array))
+
+
+def _eight_bits(image):
+    """Return a PIL image as grey ("L") or colour ("RGB")."""
+    if image.mode in ("L", "RGB"):
+        return image
+    if image.mode.startswith(("I", "F")):
+        raise ValueError(
+            f"images of mode {image.mode!r} have more than 8 bits a channel, which cannot be "
+            "made bytes without loss: pass arrays, or a Dataset that returns float tensors."
+        )
+    return image.convert("L" if image.mode == "1" else "RGB")
+
+
+def _form(tensor):
+    return f"of shape {tuple(tensor.shape)} and {tensor.dtype}"
+
+
+class SampleInputs(Inputs):
+    """Base of the inputs that read and transform samples one at a time, in worker processes.
+
+    Subclasses define :meth:`read` and :meth:`describe`. A transform of evaluation may return
+    several views of a sample (a tuple, a list, or a tensor with one more dimension).
+
+    Parameters
+    ----------
+    n_samples : int
+    transform : None, callable or dict
+        See :func:`check_transform`.
+    """
+
+    in_memory = False
+
+    def __init__(self, n_samples, transform):
+        self.transforms = check_transform(transform)
+        self.training = False
+        self.indices = np.arange(n_samples)
+        self._sample_shape = None
+
+    @abstractmethod
+    def read(self, position):
+        """Return the sample at `position` of the whole data, before the transform."""
+
+    @abstractmethod
+    def describe(self, position):
+        """Return the name of the sample at `position` for messages."""
+
+    @property
+    def transform(self):
+        """What is applied to a sample at this stage, or None."""
+        return self.transforms[STAGES[not self.training]]
+
+    @property
+    def sample_shape(self):
+        if self._sample_shape is None:
+            if not len(self):
+                raise ValueError("X holds no samples (n_samples=0), at least one is needed.")
+            evaluation = copy.copy(self)
+            evaluation.training = False
+            # Looking at a sample must not change what a seeded transform draws later.
+            with torch.random.fork_rng(devices=[]):
+                sample, views = evaluation._load(self.indices[0])
+            self._sample_shape = tuple(sample.shape[1:] if views else sample.shape)
+        return self._sample_shape
+
+    def __len__(self):
+        return len(self.indices)
+
+    def subset(self, indices, training=False):
+        part = copy.copy(self)
+        part.indices = self.indices[np.asarray(indices)]
+        part.training = training
+        return part
+
+    def take(self, indices):
+        positions = self.indices[np.asarray(indices)]
+        samples = [self._load(position)[0] for position in positions]
+        for position, sample in zip(positions, samples, strict=True):
+            if sample.shape != samples[0].shape or sample.dtype != samples[0].dtype:
+                raise ValueError(self._unequal(positions[0], samples[0], position, sample))
+        return torch.stack(samples)
+
+    def _load(self, position):
+        """Return the tensor of a sample, and whether its first dimension is that of views."""
+        sample = self.read(position)
+        if self.transform is not None:
+            try:
+                sample = self.transform(sample)
+            except Exception as error:
+                error.add_note(f"raised by `transform` on {self.describe(position)}")
+                raise
+        if isinstance(sample, tuple | list):
+            tensor, views = torch.stack([to_tensor(view) for view in sample]), True
+        else:
+            tensor = to_tensor(sample)
+            views = tensor.ndim == 4
+        if views and self.training:
+            raise ValueError(
+                "transform must return a single view in training: give the views as "
+                "transform={'train': ..., 'eval': ...}."
+            )
+        return tensor, views
+
+    def _unequal(self, first, one, second, other):
+        remedy = (
+            "resize or crop them, as with transform=torchvision.transforms.v2.Resize((224, 224))"
+            if self.transform is None
+            else "`transform` must give all of them one form"
+        )
+        return (
+            f"samples differ in form: {self.describe(first)} is {_form(one)}, "
+            f"{self.describe(second)} is {_form(other)}; {remedy}."
+        )
+
+    def statistics(self):
+        return channel_statistics(self) if len(self.sample_shape) == 3 else None
+
+
+def channel_statistics(inputs, n_samples=N_STATISTICS_SAMPLES):
+    """Measure the channels of images on samples spread evenly over the inputs.
+
+    Parameters
+    ----------
+    inputs : Inputs
+        Images; bytes are divided by 255.
+    n_samples : int
+        How many samples are read at most, a batch at a time.
+
+    Returns
+    -------
+    statistics : ChannelStatistics
+        A channel that does not vary has ``std`` 1.
+
+    Raises
+    ------
+    ValueError
+        Values that are not finite.
+    """
+    positions = np.unique(np.linspace(0, len(inputs) - 1, min(n_samples, len(inputs))).astype(int))
+    count, total, squares = 0, 0.0, 0.0
+    low, high = float("inf"), -float("inf")
+    for batch in torch.from_numpy(positions).split(STATISTICS_BATCH):
+        x = inputs.take(batch)
+        x = (x.double() / 255 if x.dtype == torch.uint8 else x.double()).flatten(0, -4)
+        if not torch.isfinite(x).all():
+            raise ValueError("X holds images with NaN or infinite values.")
+        count += x.numel() // x.shape[1]
+        total, squares = total + x.sum((0, 2, 3)), squares + x.square().sum((0, 2, 3))
+        low, high = min(low, x.min().item()), max(high, x.max().item())
+    mean = total / count
+    std = (squares / count - mean.square()).clamp_min(0).sqrt()
+    std = torch.where(std > 1e-6 * max(abs(low), abs(high)), std, torch.ones_like(std))
+    return ChannelStatistics(tuple(mean.tolist()), tuple(std.tolist()), low, high)
