@@ -260,7 +260,7 @@ class DeepEstimator(BaseEstimator):
         )
         if len(self.input_shape_) == 3:
             module = module.to(memory_format=torch.channels_last)
-        n_batches = len(training.make_batches(train, self.batch_size_).batch_indices)
+        n_batches = len(training.make_batches(train, self.batch_size_))
         return training.make_net(
             module, criterion, train.inputs, self._monitor(valid), n_batches, self._options()
         )
@@ -273,7 +273,7 @@ class DeepEstimator(BaseEstimator):
         if resume == "partial_fit":
             options |= {"lr_schedule": None, "verbose": 0}
         monitor = self._monitor(valid)
-        n_batches = len(training.make_batches(train, self.batch_size_).batch_indices)
+        n_batches = len(training.make_batches(train, self.batch_size_))
         callbacks = training.make_callbacks(monitor, n_batches, options)
         return self.net_.rearm(callbacks, monitor)
 

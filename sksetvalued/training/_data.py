@@ -126,6 +126,14 @@ def make_batches(dataset, batch_size, shuffle=False, **loader_params):
     indices = BatchIndices(len(dataset), batch_size, shuffle)
     if dataset.inputs.in_memory:
         return MemoryBatches(dataset, indices)
+    # The seeds of workers come from a copy of the generator: the order of the samples is then
+    # the same with any number of workers, and as for data in memory.
+    generator = torch.Generator()
+    generator.set_state(torch.get_rng_state())
     return DataLoader(
-        dataset, batch_sampler=_IndexLists(indices), collate_fn=as_is, **loader_params
+        dataset,
+        batch_sampler=_IndexLists(indices),
+        collate_fn=as_is,
+        generator=generator,
+        **loader_params,
     )
