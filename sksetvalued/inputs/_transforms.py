@@ -166,17 +166,17 @@ class SampleInputs(Inputs):
     def _load(self, position):
         """Return the tensor of a sample, and whether its first dimension is that of views."""
         sample = self.read(position)
-        if self.transform is not None:
-            try:
+        try:
+            if self.transform is not None:
                 sample = self.transform(sample)
-            except Exception as error:
-                error.add_note(f"raised by `transform` on {self.describe(position)}")
-                raise
-        if isinstance(sample, tuple | list):
-            tensor, views = torch.stack([to_tensor(view) for view in sample]), True
-        else:
-            tensor = to_tensor(sample)
-            views = tensor.ndim == 4
+            if isinstance(sample, tuple | list):
+                tensor, views = torch.stack([to_tensor(view) for view in sample]), True
+            else:
+                tensor = to_tensor(sample)
+                views = tensor.ndim == 4
+        except Exception as error:
+            error.add_note(f"raised on {self.describe(position)}, by `transform` if there is one")
+            raise
         if views and self.training:
             raise ValueError(
                 "transform must return a single view in training: give the views as "

@@ -1,0 +1,210 @@
+"""Torch Datasets: their samples, their labels, and the errors of both."""
+
+import os
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset, TensorDataset
+
+from sksetvalued import TopKClassifier
+from sksetvalued.inputs import dataset_targets, media_inputs
+
+X = np.random.default_rng(0).integers(0, 256, (24, 9, 9, 3), dtype=np.uint8)
+Y = np.tile(np.arange(3) * 10, 8)
+
+
+class Pictures(Dataset):
+    """Items (picture, label); reads of each are counted."""
+
+    def __init__(self):
+        self.n_reads = 0
+
+    def __len__(self):
+        return len(X)
+
+    def __getitem__(self, i):
+        self.n_reads += 1
+        return Image.fromarray(X[i]), Y[i]
+
+
+class Labelled(Pictures):
+    def __init__(self, attribute, values):
+        super().__init__()
+        setattr(self, attribute, values)
+
+
+def classifier(**params):
+    return TopKClassifier(
+        **{"k": 1, "max_epochs": 1, "batch_size": 12, "random_state": 0, **params}
+    )
+
+
+@pytest.mark.parametrize(
+    ("attribute", "values"),
+    [
+        ("targets", Y.tolist()),
+        ("targets", torch.from_numpy(Y)),
+        ("labels", Y),
+        ("_labels", Y.tolist()),
+        ("samples", [("file", label) for label in Y]),
+        ("_samples", [("file", label) for label in Y]),
+    ],
+)
+def test_stored_labels_are_found_without_reading_samples(attribute, values):
+    dataset = Labelled(attribute, values)
+    np.testing.assert_array_equal(dataset_targets(dataset), Y)
+    assert dataset.n_reads == 0
+
+
+def test_labels_that_are_not_stored_are_read_with_the_samples():
+    dataset = Pictures()
+    np.testing.assert_array_equal(dataset_targets(dataset), Y)
+    assert dataset.n_reads == len(Y)
+
+
+def test_labels_are_seen_through_subsets_and_unions():
+    dataset = Labelled("targets", Y)
+    both = ConcatDataset([Subset(dataset, [5, 1]), Subset(Subset(dataset, [9, 3, 7]), [2, 0])])
+    np.testing.assert_array_equal(dataset_targets(both), Y[[5, 1, 7, 9]])
+    mixed = ConcatDataset([Pictures(), dataset])
+    np.testing.assert_array_equal(dataset_targets(mixed), np.tile(Y, 2))
+
+
+def test_a_target_transform_is_applied():
+    dataset = Labelled("targets", Y)
+    dataset.target_transform = lambda label: f"class {label}"
+    assert dataset_targets(dataset)[1] == "class 10"
+
+
+def test_labels_of_the_wrong_length_are_not_trusted():
+    np.testing.assert_array_equal(dataset_targets(Labelled("targets", [1, 2])), Y)
+
+
+def test_the_labels_of_tensor_datasets():
+    tensors = TensorDataset(torch.zeros(3, 2), torch.tensor([4, 1, 4]))
+    assert dataset_targets(tensors).tolist() == [4, 1, 4]
+
+
+@pytest.fixture
+def image_folder(tmp_path):
+    for i, image in enumerate(X):
+        folder = tmp_path / f"class{Y[i]}"
+        folder.mkdir(exist_ok=True)
+        Image.fromarray(image).save(folder / f"{i:02d}.png")
+    return tmp_path
+
+
+def test_image_folders_of_torchvision_work_as_they_are(image_folder):
+    from torchvision.datasets import ImageFolder
+
+    dataset = ImageFolder(image_folder)
+    clf = classifier().fit(dataset)
+    assert clf.classes_.tolist() == [0, 1, 2]
+    assert clf.class_counts_.tolist() == [8, 8, 8]
+    paths = np.array([path for path, _ in dataset.samples])
+    np.testing.assert_array_equal(clf.predict_set(dataset), clf.predict_set(paths))
+    assert 0 <= clf.score(dataset, dataset.targets) <= 1
+
+
+def test_the_transform_of_the_dataset_comes_first(image_folder):
+    from torchvision.datasets import ImageFolder
+    from torchvision.transforms import v2
+
+    own = v2.Compose([v2.PILToTensor(), v2.CenterCrop(5)])
+    dataset = ImageFolder(image_folder, transform=own)
+    inputs = media_inputs(dataset, "dataset", lambda x: 255 - x)
+    assert torch.equal(inputs.take(torch.tensor([2]))[0], 255 - dataset[2][0])
+
+
+def test_inaturalist_layout(tmp_path):
+    from torchvision.datasets import INaturalist
+
+    names = ["00000_Animalia_A_B_C_D_E_one", "00001_Plantae_A_B_C_D_E_two"]
+    for name in names:
+        folder = tmp_path / "2021_train_mini" / name
+        folder.mkdir(parents=True)
+        for i in range(2):
+            Image.fromarray(X[i]).save(folder / f"{i}.jpg")
+    dataset = INaturalist(tmp_path, "2021_train_mini")
+    assert dataset_targets(dataset).tolist() == [0, 0, 1, 1]
+    kingdoms = INaturalist(tmp_path, "2021_train_mini", target_type="kingdom")
+    expected = [kingdoms[i][1] for i in range(4)]
+    assert dataset_targets(kingdoms).tolist() == expected
+
+
+def test_arrays_pictures_and_tensors_give_the_same_scores():
+    tensors = TensorDataset(torch.from_numpy(X).permute(0, 3, 1, 2), torch.from_numpy(Y))
+    fits = [classifier().fit(X, Y), classifier().fit(Pictures()), classifier().fit(tensors)]
+    scores = [clf.decision_function(d) for clf, d in zip(fits, (X, Pictures(), tensors))]
+    np.testing.assert_array_equal(scores[0], scores[1])
+    np.testing.assert_array_equal(scores[0], scores[2])
+
+
+def test_datasets_of_vectors_are_trained_on():
+    rng = np.random.default_rng(0)
+    vectors = rng.standard_normal((24, 4)).astype(np.float32)
+    dataset = TensorDataset(torch.from_numpy(vectors), torch.from_numpy(Y))
+    assert classifier().fit(dataset).decision_function(dataset).shape == (24, 3)
+
+
+def test_labels_that_are_given_come_before_those_of_the_dataset():
+    clf = classifier().fit(Labelled("targets", Y), np.repeat(["a", "b"], 12))
+    assert clf.classes_.tolist() == ["a", "b"]
+
+
+class TestErrors:
+    def test_labels_and_samples_of_different_length(self):
+        with pytest.raises(ValueError, match=r"\[24, 20\]|inconsistent numbers of samples"):
+            classifier().fit(Pictures(), Y[:20])
+
+    def test_samples_without_labels(self):
+        with pytest.raises(ValueError, match="has no label"):
+            classifier().fit(Subset(TensorDataset(torch.zeros(4, 3)), [0, 1]))
+
+    def test_streams_are_refused(self):
+        class Stream(IterableDataset):
+            def __iter__(self):
+                return iter([])
+
+        with pytest.raises(TypeError, match="items by position"):
+            media_inputs(Stream(), "dataset")
+
+    def test_items_in_dicts_are_refused(self):
+        class Dicts(Pictures):
+            def __getitem__(self, i):
+                return {"image": X[i]}
+
+        with pytest.raises(TypeError, match="is a dict"):
+            media_inputs(Dicts(), "dataset").take(torch.tensor([0]))
+
+    def test_images_of_several_forms_name_the_items(self):
+        class Mixed(Pictures):
+            def __getitem__(self, i):
+                return X[i, ..., : 1 + 2 * (i != 3)], Y[i]
+
+        with pytest.raises(ValueError, match="item 3 of Mixed is of shape"):
+            media_inputs(Mixed(), "dataset").take(torch.arange(5))
+
+    def test_a_worker_that_dies_stops_the_fit(self):
+        class Deadly(Labelled):
+            def __getitem__(self, i):
+                if torch.utils.data.get_worker_info() is not None and i == 20:
+                    os._exit(1)
+                return super().__getitem__(i)
+
+        params = {"iterator_train__num_workers": 1}
+        with pytest.raises(RuntimeError, match="DataLoader worker"):
+            classifier(net_params=params).fit(Deadly("targets", Y))
+
+    def test_an_error_in_a_worker_names_its_item(self):
+        class Broken(Labelled):
+            def __getitem__(self, i):
+                if torch.utils.data.get_worker_info() is not None and i == 20:
+                    return "no image", 0
+                return super().__getitem__(i)
+
+        params = {"iterator_train__num_workers": 1}
+        with pytest.raises(TypeError, match=r"(?s)must be PIL images.*item 20 of Broken"):
+            classifier(net_params=params).fit(Broken("targets", Y))

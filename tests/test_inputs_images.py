@@ -1,0 +1,268 @@
+"""Images in arrays, memory maps and tensors: layouts, types, transforms, statistics."""
+
+import numpy as np
+import pytest
+import torch
+
+from sksetvalued.inputs import media_inputs
+from sksetvalued.inputs._transforms import channel_statistics, to_tensor
+
+ALL = torch.arange(6)
+
+
+def pixels(*shape, dtype=np.uint8, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, 256, shape).astype(dtype)
+
+
+def image_inputs(X, transform=None):
+    return media_inputs(X, "image", transform)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])
+def test_channels_may_come_first_or_last(channels, kind):
+    first = pixels(6, channels, 9, 8)
+    last = np.ascontiguousarray(first.transpose(0, 2, 3, 1))
+    for X in (first, last):
+        inputs = image_inputs(kind(X))
+        assert inputs.sample_shape == (channels, 9, 8)
+        assert torch.equal(inputs.take(ALL), torch.from_numpy(first))
+
+
+def test_grey_images_get_a_channel():
+    X = pixels(6, 9, 8)
+    inputs = image_inputs(X)
+    assert inputs.sample_shape == (1, 9, 8)
+    assert torch.equal(inputs.take(ALL)[:, 0], torch.from_numpy(X))
+
+
+def test_the_shorter_dimension_is_that_of_the_channels():
+    assert image_inputs(pixels(2, 13, 32, 32)).sample_shape == (13, 32, 32)
+    assert image_inputs(pixels(2, 32, 32, 13)).sample_shape == (13, 32, 32)
+
+
+def test_tiny_images_follow_the_convention_of_their_library():
+    X = pixels(2, 3, 5, 3)
+    assert image_inputs(X).sample_shape == (3, 3, 5)
+    assert image_inputs(torch.from_numpy(X)).sample_shape == (3, 5, 3)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [
+        ("uint8", torch.uint8),
+        ("float32", torch.float32),
+        ("float64", torch.float32),
+        (">f4", torch.float32),
+        ("int64", torch.float32),
+        ("uint16", torch.float32),
+        ("bool", torch.float32),
+    ],
+)
+def test_bytes_stay_bytes_and_numbers_become_float32(dtype, expected):
+    X = pixels(6, 8, 8, dtype=dtype)
+    batch = image_inputs(X).take(ALL)
+    assert batch.dtype == expected
+    np.testing.assert_array_equal(batch[:, 0].numpy(), X)
+
+
+def test_subsets_share_the_data():
+    X = pixels(6, 8, 8)
+    inputs = image_inputs(X)
+    part = inputs.subset(np.array([1, 3, 5])).subset(np.array([0, 2]))
+    assert part.data is inputs.data is X
+    assert len(part) == 2
+    assert torch.equal(part.take(torch.tensor([1, 0]))[:, 0], torch.from_numpy(X[[5, 1]]))
+
+
+@pytest.mark.filterwarnings("error")
+def test_read_only_memory_maps_are_read_by_batch(tmp_path):
+    X = pixels(6, 8, 8, 3)
+    np.save(tmp_path / "x.npy", X)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    inputs = image_inputs(mapped)
+    assert isinstance(inputs.data, np.memmap)
+    batch = inputs.take(ALL)
+    batch[0] = 0
+    np.testing.assert_array_equal(mapped, X)
+    assert torch.equal(batch[1:].permute(0, 2, 3, 1), torch.from_numpy(X[1:]))
+
+
+def test_an_immutable_array_is_not_copied_whole():
+    X = pixels(6, 8, 8)
+    X.flags.writeable = False
+    inputs = image_inputs(X)
+    assert np.shares_memory(inputs.data, X)
+    inputs.take(ALL).zero_()
+    assert X.any()
+
+
+class TestTransforms:
+    def test_each_stage_has_its_own(self):
+        X = pixels(6, 8, 8)
+        inputs = image_inputs(X, {"train": lambda x: x // 2, "eval": lambda x: x // 4})
+        rows = np.arange(6)
+        x = torch.from_numpy(X)[:, None]
+        assert torch.equal(inputs.take(ALL), x // 4)
+        assert torch.equal(inputs.subset(rows, training=True).take(ALL), x // 2)
+        assert torch.equal(inputs.subset(rows).take(ALL), x // 4)
+
+    def test_a_callable_serves_both_stages(self):
+        inputs = image_inputs(pixels(6, 8, 8), lambda x: x[:, :4])
+        assert inputs.sample_shape == (1, 4, 8)
+        assert inputs.subset(np.arange(3), training=True).take(ALL[:3]).shape == (3, 1, 4, 8)
+
+    def test_a_stage_without_a_transform_is_gathered_whole(self):
+        inputs = image_inputs(pixels(6, 8, 8), {"train": lambda x: x})
+        assert inputs.in_memory
+        assert not inputs.subset(np.arange(6), training=True).in_memory
+
+    def test_transforms_of_torchvision(self):
+        from torchvision.transforms import v2
+
+        X = pixels(6, 3, 9, 9)
+        flip = v2.RandomHorizontalFlip(p=1.0)
+        batch = image_inputs(X, v2.Compose([flip, v2.CenterCrop(5)])).take(ALL)
+        assert torch.equal(batch, torch.from_numpy(X).flip(3)[:, :, 2:7, 2:7])
+
+    def test_ten_crops_are_a_dimension_of_views(self):
+        from torchvision.transforms import v2
+
+        X = pixels(6, 3, 9, 9)
+        inputs = image_inputs(X, {"eval": v2.TenCrop(5)})
+        assert inputs.sample_shape == (3, 5, 5)
+        batch = inputs.take(ALL)
+        assert batch.shape == (6, 10, 3, 5, 5)
+        center = torch.from_numpy(X)[:, :, 2:7, 2:7]
+        assert torch.equal(batch[:, 4], center)
+        assert torch.equal(batch[:, 9], center.flip(3))
+
+    def test_a_stack_of_views_is_as_good_as_a_list(self):
+        X = pixels(6, 3, 9, 9)
+        as_list = image_inputs(X, {"eval": lambda x: [x, x.flip(2)]})
+        as_stack = image_inputs(X, {"eval": lambda x: torch.stack([x, x.flip(2)])})
+        assert torch.equal(as_list.take(ALL), as_stack.take(ALL))
+        assert as_stack.sample_shape == (3, 9, 9)
+
+    def test_views_are_refused_in_training(self):
+        inputs = image_inputs(pixels(6, 3, 9, 9), lambda x: [x, x])
+        with pytest.raises(ValueError, match=r"\{'train': \.\.\., 'eval': \.\.\.\}"):
+            inputs.subset(np.arange(6), training=True).take(ALL)
+
+    def test_looking_at_the_shape_leaves_the_generator_alone(self):
+        inputs = image_inputs(pixels(6, 8, 8), lambda x: x + torch.randint(2, x.shape))
+        state = torch.get_rng_state()
+        assert inputs.sample_shape == (1, 8, 8)
+        assert torch.equal(state, torch.get_rng_state())
+
+    def test_an_error_inside_names_the_sample(self):
+        def fail(x):
+            raise KeyError("mine")
+
+        with pytest.raises(KeyError) as caught:
+            image_inputs(pixels(6, 8, 8), fail).take(torch.tensor([4]))
+        assert "image 4" in caught.value.__notes__[0]
+
+    def test_sizes_that_differ_are_refused(self):
+        inputs = image_inputs(pixels(6, 8, 8), lambda x: x[:, : 4 + int(x[0, 0, 0]) % 4])
+        with pytest.raises(ValueError, match="`transform` must give all of them one form"):
+            inputs.take(ALL)
+
+    @pytest.mark.parametrize(
+        ("transform", "error"),
+        [
+            ("crop", TypeError),
+            (3, TypeError),
+            ({"test": None}, ValueError),
+            ({"train": "crop"}, TypeError),
+        ],
+    )
+    def test_transforms_of_the_wrong_type(self, transform, error):
+        with pytest.raises(error, match="transform"):
+            image_inputs(pixels(6, 8, 8), transform)
+
+    def test_what_a_transform_returns_must_be_an_image(self):
+        with pytest.raises(TypeError, match="got str"):
+            image_inputs(pixels(6, 8, 8), lambda x: "image").take(ALL)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("shape", [(2, 3, 4, 5, 6), (0, 8, 8), (3, 0, 8)])
+    def test_shapes(self, shape):
+        with pytest.raises(ValueError, match="shape"):
+            image_inputs(np.zeros(shape, np.uint8))
+
+    def test_channels_that_cannot_be_told(self):
+        with pytest.raises(ValueError, match="first or last"):
+            image_inputs(pixels(2, 8, 8, 8))
+
+    @pytest.mark.parametrize("value", [np.nan, np.inf])
+    @pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])
+    def test_values_that_are_not_finite(self, value, kind):
+        X = pixels(600, 8, 8, dtype=np.float32)
+        X[500, 3, 3] = value
+        with pytest.raises(ValueError, match="NaN or infinite"):
+            image_inputs(kind(X))
+
+    @pytest.mark.parametrize("dtype", ["complex64", "U3", "datetime64[s]"])
+    def test_types(self, dtype):
+        with pytest.raises(TypeError, match="real numbers"):
+            image_inputs(np.zeros((2, 8, 8), dtype))
+
+
+class TestStatistics:
+    def test_bytes_are_measured_between_zero_and_one(self):
+        X = pixels(50, 3, 8, 8)
+        mean, std, low, high = image_inputs(X).statistics()
+        scaled = X / 255
+        np.testing.assert_allclose(mean, scaled.mean((0, 2, 3)), rtol=1e-12)
+        np.testing.assert_allclose(std, scaled.std((0, 2, 3)), rtol=1e-9)
+        assert (low, high) == (scaled.min(), scaled.max())
+
+    def test_floats_are_measured_as_they_are(self):
+        X = 7 + 3 * np.random.default_rng(0).standard_normal((50, 2, 8, 8))
+        mean, std, *_ = image_inputs(X).statistics()
+        np.testing.assert_allclose(mean, X.mean((0, 2, 3)), rtol=1e-6)
+        np.testing.assert_allclose(std, X.std((0, 2, 3)), rtol=1e-6)
+
+    def test_a_constant_channel_keeps_its_scale(self):
+        X = pixels(20, 3, 8, 8)
+        X[:, 1] = 255
+        assert image_inputs(X).statistics().std[1] == 1
+
+    def test_only_the_training_samples_are_measured(self):
+        X = pixels(20, 3, 8, 8)
+        X[10:] = 0
+        part = image_inputs(X).subset(np.arange(10), training=True)
+        np.testing.assert_allclose(part.statistics().mean, (X[:10] / 255).mean((0, 2, 3)))
+
+    def test_a_bounded_number_of_samples_is_read(self):
+        class Counting:
+            n_read = 0
+
+            def __len__(self):
+                return 100_000
+
+            def take(self, indices):
+                type(self).n_read += len(indices)
+                return torch.zeros(len(indices), 3, 4, 4)
+
+        channel_statistics(Counting(), n_samples=100)
+        assert Counting.n_read == 100
+
+    def test_views_count_as_samples(self):
+        inputs = image_inputs(pixels(20, 3, 8, 8), {"eval": lambda x: [x, 255 - x]})
+        np.testing.assert_allclose(inputs.statistics().mean, 0.5)
+
+
+def test_pictures_and_arrays_become_the_same_tensor():
+    from PIL import Image
+
+    grey, colour = pixels(7, 5), pixels(7, 5, 3)
+    assert torch.equal(to_tensor(Image.fromarray(grey)), torch.from_numpy(grey)[None])
+    expected = torch.from_numpy(colour).permute(2, 0, 1)
+    assert torch.equal(to_tensor(Image.fromarray(colour)), expected)
+    assert torch.equal(to_tensor(colour), expected)
+    assert torch.equal(to_tensor(Image.fromarray(colour).convert("RGBA")), expected)
+    assert torch.equal(to_tensor(expected), expected)

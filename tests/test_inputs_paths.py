@@ -1,0 +1,160 @@
+"""Paths of images: lazy reading, slices, and errors that name the file."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from sklearn.model_selection import GridSearchCV
+
+from sksetvalued import TopKClassifier
+from sksetvalued.inputs import input_kind, media_inputs
+
+SIZE = 12
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """30 images of 3 classes told apart by their colour, and one in another size."""
+    rng = np.random.default_rng(0)
+    for i in range(30):
+        image = rng.integers(0, 100, (SIZE, SIZE, 3), dtype=np.uint8)
+        image[..., i % 3] += 150
+        Image.fromarray(image).save(tmp_path / f"{i:02d}.png")
+    return tmp_path
+
+
+@pytest.fixture
+def paths(folder):
+    return np.array(sorted(str(path) for path in folder.glob("*.png")))
+
+
+y = np.array(["red", "green", "blue"] * 10)
+
+
+def path_inputs(X, transform=None):
+    return media_inputs(X, "path", transform)
+
+
+def classifier(**params):
+    """Return a small classifier that reads images in this process."""
+    params = {"k": 1, "max_epochs": 2, "lr": 1e-2, "batch_size": 10, "random_state": 0} | params
+    workers = {"iterator_train__num_workers": 0, "iterator_train__persistent_workers": False}
+    workers |= {k.replace("train", "valid"): v for k, v in workers.items()}
+    return TopKClassifier(loss="cross_entropy", net_params=workers, **params)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [np.asarray, list, lambda p: [Path(q) for q in p], lambda p: np.asarray(p, dtype=object)],
+)
+def test_paths_may_come_in_several_forms(paths, form):
+    X = form(paths)
+    assert input_kind(X) == "path"
+    batch = path_inputs(X).take(torch.tensor([3]))
+    expected = torch.from_numpy(np.array(Image.open(paths[3]))).permute(2, 0, 1)
+    assert torch.equal(batch[0], expected)
+
+
+def test_nothing_is_read_before_a_batch_is_taken(paths, folder):
+    inputs = path_inputs(paths)
+    for path in paths[1:]:
+        Path(path).write_bytes(b"")
+    assert inputs.subset(np.arange(5)).sample_shape == (3, SIZE, SIZE)
+
+
+def test_images_are_read_in_colour_and_transformed(folder):
+    grey = np.arange(SIZE * SIZE, dtype=np.uint8).reshape(SIZE, SIZE)
+    Image.fromarray(grey).save(folder / "grey.png")
+    path = str(folder / "grey.png")
+    assert path_inputs([path]).sample_shape == (3, SIZE, SIZE)
+
+    from torchvision.transforms import v2
+
+    batch = path_inputs([path], v2.Grayscale()).take(torch.tensor([0]))
+    assert torch.equal(batch[0, 0], torch.from_numpy(grey))
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK", "YCbCr"])
+def test_images_of_any_eight_bit_mode_become_colours(folder, mode):
+    image = Image.fromarray(np.full((SIZE, SIZE, 3), 255, np.uint8)).convert(mode)
+    suffix = "jpg" if mode in ("CMYK", "YCbCr") else "png"
+    image.save(folder / f"x.{suffix}")
+    batch = path_inputs([folder / f"x.{suffix}"]).take(torch.tensor([0]))
+    assert batch.shape == (1, 3, SIZE, SIZE)
+    assert batch.min() > 250
+
+
+def test_scores_do_not_depend_on_the_workers(paths):
+    few = classifier().fit(paths, y)
+    many = classifier(transform=None).set_params(net_params=None).fit(paths, y)
+    np.testing.assert_array_equal(few.decision_function(paths), many.decision_function(paths))
+
+
+def test_a_grid_search_slices_paths(paths):
+    search = GridSearchCV(
+        classifier(), {"lr": [1e-2, 1e-6]}, cv=2, n_jobs=2, error_score="raise"
+    ).fit(paths, y)
+    alone = GridSearchCV(classifier(), {"lr": [1e-2, 1e-6]}, cv=2, error_score="raise").fit(
+        paths, y
+    )
+    np.testing.assert_array_equal(
+        search.cv_results_["mean_test_score"], alone.cv_results_["mean_test_score"]
+    )
+    assert search.predict(list(paths[:4])).shape == (4,)
+
+
+class TestErrors:
+    def test_missing_files_are_named_before_training(self, paths):
+        X = [*paths[:29], "nowhere/absent.png"]
+        with pytest.raises(FileNotFoundError, match=r"1 paths \(of 30\).*nowhere/absent\.png"):
+            classifier().fit(X, y)
+
+    @pytest.mark.parametrize("num_workers", [0, 1])
+    def test_a_corrupt_file_is_named(self, paths, num_workers):
+        content = Path(paths[7]).read_bytes()
+        Path(paths[7]).write_bytes(content[: len(content) // 2])
+        clf = classifier()
+        clf.net_params["iterator_train__num_workers"] = num_workers
+        with pytest.raises(ValueError, match=r"07\.png"):
+            clf.fit(paths, y)
+        assert not hasattr(clf, "net_")
+
+    def test_a_file_that_is_no_image_is_named(self, folder):
+        (folder / "x.png").write_text("not an image")
+        with pytest.raises(ValueError, match=r"x\.png' is not an image"):
+            path_inputs([folder / "x.png"]).take(torch.tensor([0]))
+
+    def test_deep_images_are_refused_rather_than_clipped(self, folder):
+        Image.fromarray(np.full((4, 4), 40_000, np.uint16)).save(folder / "deep.png")
+        with pytest.raises(ValueError, match=r"deep\.png.*more than 8 bits"):
+            path_inputs([folder / "deep.png"]).take(torch.tensor([0]))
+
+    def test_mixed_sizes_without_a_transform(self, paths, folder):
+        Image.new("RGB", (SIZE, 2 * SIZE)).save(paths[4])
+        with pytest.raises(ValueError, match=r"04\.png.*v2\.Resize"):
+            path_inputs(paths).take(torch.arange(10))
+
+        from torchvision.transforms import v2
+
+        inputs = path_inputs(paths, v2.Resize((8, 8)))
+        assert inputs.take(torch.arange(10)).shape == (10, 3, 8, 8)
+
+    @pytest.mark.parametrize("bad", [3, None, b"x.png", float("nan"), ""])
+    def test_paths_of_the_wrong_type(self, paths, bad):
+        with pytest.raises(TypeError, match=r"X\[2\] is"):
+            path_inputs([*paths[:2], bad])
+
+    def test_paths_in_two_dimensions(self, paths):
+        with pytest.raises(ValueError, match="one dimension"):
+            path_inputs(paths.reshape(2, -1))
+
+    def test_other_images_than_those_of_the_fit(self, paths):
+        clf = classifier().fit(paths, y)
+        with pytest.raises(ValueError, match=r"\(1, 5, 5\).*\(3, 12, 12\)"):
+            clf.predict(np.zeros((2, 5, 5), np.uint8))
+
+    def test_labels_of_another_length(self, paths):
+        with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+            classifier().fit(paths, y[:-1])
