@@ -79,3 +79,25 @@ def role(scores, target, estimates, k, beta):
                 total -= (q * log_sigmoid(s) + (1 - q) * log_sigmoid(-s)) / len(scores)
         total += expected_positive(learner, target, k, beta)
     return total / 2
+
+
+def project_by_bisection(scores, k):
+    """Return the projection of rows on {0 <= q <= 1, sum q = k}, by bisection."""
+    scores = np.asarray(scores, float)
+    low, high = scores.min(-1) - 1, scores.max(-1)
+    for _ in range(200):
+        middle = (low + high) / 2
+        too_low = np.clip(scores - middle[:, None], 0, 1).sum(-1) >= k
+        low, high = np.where(too_low, middle, low), np.where(too_low, high, middle)
+    return np.clip(scores - high[:, None], 0, 1)
+
+
+def sparse_top_loss(scores, labels, k):
+    """Return (6.25), as printed, of one sample with a set of labels and any threshold."""
+    scores = np.asarray(scores, float)
+    q = project_by_bisection(scores[None], k)[0]
+    inside = (q > 1e-13) & (q < 1 - 1e-13)
+    threshold = (scores - q)[inside].mean() if inside.any() else 0.0
+    loss = -sum(scores[j] for j in labels) + len(labels) / 2
+    loss += sum(scores[j] - 0.5 for j in np.flatnonzero(q >= 1 - 1e-13))
+    return loss + sum((scores[j] ** 2 - threshold**2) / 2 for j in np.flatnonzero(inside))

@@ -6,6 +6,7 @@ from ._cross_entropy import *  # noqa: F403
 from ._imbalanced import *  # noqa: F403
 from ._noised import *  # noqa: F403
 from ._smoothed import *  # noqa: F403
+from ._sparse import *  # noqa: F403
 from ._top_k import *  # noqa: F403
 
 __all__ = ["LOSSES", "SetLoss"]

@@ -10,6 +10,11 @@ from ._average_k import (  # noqa: F401
 from ._imbalanced import focal_loss, ldam_loss, logit_adjusted_loss  # noqa: F401
 from ._noised import noised_top_k_hinge_loss  # noqa: F401
 from ._smoothed import smoothed_top_k_hinge_loss  # noqa: F401
+from ._sparse import (  # noqa: F401
+    binary_cross_entropy_loss,
+    sparse_top_loss,
+    sparsemax_loss,
+)
 from ._top_k import (  # noqa: F401
     calibrated_top_k_hinge_loss,
     convex_top_k_hinge_loss,

@@ -2,4 +2,5 @@
 
 from ._margins import *  # noqa: F403
 from ._noised import *  # noqa: F403
+from ._sparse import *  # noqa: F403
 from ._symmetric import *  # noqa: F403

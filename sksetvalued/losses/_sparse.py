@@ -1,0 +1,258 @@
+"""Losses whose gradient is a sparse projection, and the multi-label cross-entropy."""
+
+import torch
+from torch.nn import functional as F
+
+from ..operators._precision import at_least_float32, without_autocast
+from ..operators._sparse import project_on_top_k_simplex, sparse_top
+from ._base import SetLoss, check_scores_and_target, reduce_loss
+
+__all__ = ["BinaryCrossEntropyLoss", "SparseTopLoss", "SparsemaxLoss"]
+
+
+def sparsemax_loss(input, target, reduction="mean"):
+    """Compute the sparsemax loss; see :class:`SparsemaxLoss`.
+
+    Parameters
+    ----------
+    input : Tensor of shape (n_samples, n_classes)
+    target : LongTensor of shape (n_samples,), or Tensor of shape (n_samples, n_classes)
+    reduction : {"mean", "sum", "none"}, default="mean"
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sksetvalued.losses.functional import sparsemax_loss
+    >>> sparsemax_loss(torch.zeros(1, 2), torch.tensor([0]))
+    tensor(0.2500)
+    """
+    return SparsemaxLoss(reduction=reduction)(input, target)
+
+
+def sparse_top_loss(input, target, reduction="mean"):
+    """Compute the sparse-top loss; see :class:`SparseTopLoss`.
+
+    Parameters
+    ----------
+    input, target : Tensors of shape (n_samples, n_classes)
+    reduction : {"mean", "sum", "none"}, default="mean"
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sksetvalued.losses.functional import sparse_top_loss
+    >>> sparse_top_loss(torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[1, 1, 0]]))
+    tensor(0.)
+    """
+    return SparseTopLoss(reduction=reduction)(input, target)
+
+
+def binary_cross_entropy_loss(input, target, reduction="mean"):
+    """Compute the cross-entropy summed over labels; see :class:`BinaryCrossEntropyLoss`.
+
+    Parameters
+    ----------
+    input, target : Tensors of shape (n_samples, n_classes)
+    reduction : {"mean", "sum", "none"}, default="mean"
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sksetvalued.losses.functional import binary_cross_entropy_loss
+    >>> binary_cross_entropy_loss(torch.zeros(1, 3), torch.tensor([[1, 0, 0]]))
+    tensor(2.0794)
+    """
+    return BinaryCrossEntropyLoss(reduction=reduction)(input, target)
+
+
+def check_indicator(input, target):
+    """Raise unless `target` is an indicator, of zeros and ones, of the shape of `input`."""
+    if input.ndim != 2:
+        raise ValueError(
+            "input must hold scores of shape (n_samples, n_classes), "
+            f"got a tensor of shape {tuple(input.shape)}."
+        )
+    if target.shape != input.shape:
+        raise ValueError(
+            "target must be an indicator of the labels, of the shape of input, "
+            f"{tuple(input.shape)}, got {tuple(target.shape)}."
+        )
+    # On an accelerator looking at the values would wait for the device.
+    if target.device.type != "cpu" or target.dtype == torch.bool or not target.numel():
+        return
+    if not torch.compiler.is_compiling() and not ((target == 0) | (target == 1)).all():
+        raise ValueError("target must be an indicator of the labels: only zeros and ones.")
+
+
+class _FenchelYoung(torch.autograd.Function):
+    r"""Loss of the scores s against a point p of the top-K simplex.
+
+    With d = s - threshold and q = clip(d, 0, 1) the projection, the Fenchel-Young loss of
+    :math:`|q|^2/2` is :math:`\sum_j (q_j - p_j)^2 / 2 + (q_j - p_j)(d_j - q_j)`, in which no
+    term is negative and no large numbers cancel.
+    """
+
+    @staticmethod
+    def forward(ctx, scores, point, k):
+        q, columns, reference, threshold = project_on_top_k_simplex(scores.contiguous(), k)
+        ctx.save_for_backward(scores, point, q, columns, k)
+        beyond = (scores - reference).sub_(threshold)
+        clipped = beyond.clamp(0, 1)
+        beyond.sub_(clipped)
+        # Where k is 0 the threshold is any above the scores, and q and the loss are 0.
+        clipped.sub_(point)
+        return torch.where(k > 0, beyond.add_(clipped, alpha=0.5).mul_(clipped).sum(1), 0)
+
+    @staticmethod
+    def backward(ctx, grad):
+        scores, point, q, columns, k = ctx.saved_tensors
+        grad = grad[:, None]
+        if torch.is_grad_enabled():
+            return grad * (sparse_top(scores, k) - point), None, None
+        if columns is None:
+            return grad * (q - point), None, None
+        return (point * -grad).scatter_add_(1, columns, grad * q), None, None
+
+
+class SparseTopLoss(SetLoss, name="sparse_top"):
+    r"""Fenchel-Young loss of the projection on the top-K simplex, for label sets.
+
+    Its gradient is the projection with :math:`K = |Y|` minus the indicator of the set Y
+    [1]_, eq. (6.24)-(6.25):
+
+    .. math:: \nabla_s \ell(s, Y) = \operatorname{sparse\text{-}top}(|Y|, s) - \mathbb{1}_Y.
+
+    It is convex and non-negative, and zero if and only if every label of Y scores at least
+    one above every other. A sample without labels, or with all of them, has loss zero.
+
+    Parameters
+    ----------
+    reduction : {"mean", "sum", "none"}, default="mean"
+
+    References
+    ----------
+    .. [1] Garcin, "Set-valued classification", PhD thesis, 2023, Section 6.2.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sksetvalued.losses import SparseTopLoss
+    >>> scores = torch.tensor([[2.0, 0.5, 0.0, -1.0]], requires_grad=True)
+    >>> loss = SparseTopLoss()(scores, torch.tensor([[1, 1, 0, 0]]))
+    >>> loss
+    tensor(0.0625, grad_fn=<MeanBackward0>)
+    >>> loss.backward()
+    >>> scores.grad
+    tensor([[ 0.0000, -0.2500,  0.2500,  0.0000]])
+    """
+
+    def forward(self, input, target, sample_weight=None):
+        """Return the reduced loss.
+
+        Parameters
+        ----------
+        input : Tensor of shape (n_samples, n_classes)
+            Scores (logits).
+        target : Tensor of shape (n_samples, n_classes)
+            Indicator of the labels.
+        sample_weight : Tensor of shape (n_samples,), optional
+        """
+        check_indicator(input, target)
+        with without_autocast(input.device):
+            scores = at_least_float32(input)
+            point = target.to(scores.dtype)
+            losses = _FenchelYoung.apply(scores, point, point.sum(1))
+        return reduce_loss(losses, self.reduction, sample_weight)
+
+
+class SparsemaxLoss(SetLoss, name="sparsemax"):
+    r"""Fenchel-Young loss of the projection on the probability simplex.
+
+    Its gradient is ``sparsemax(s) - p``, where p is the indicator of the class [1]_,
+    eq. (6.11)-(6.12), or, for label sets, the indicator divided by the number of labels
+    [2]_. A sample without labels has loss zero.
+
+    Parameters
+    ----------
+    reduction : {"mean", "sum", "none"}, default="mean"
+
+    References
+    ----------
+    .. [1] Garcin, "Set-valued classification", PhD thesis, 2023.
+    .. [2] Martins and Astudillo, "From softmax to sparsemax", ICML 2016, Section 3.4.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sksetvalued.losses import SparsemaxLoss
+    >>> scores = torch.tensor([[0.5, 0.0, -2.0]])
+    >>> SparsemaxLoss()(scores, torch.tensor([0]))
+    tensor(0.0625)
+    >>> SparsemaxLoss()(scores, torch.tensor([[1, 1, 0]]))
+    tensor(0.0625)
+    """
+
+    def forward(self, input, target, sample_weight=None):
+        """Return the reduced loss.
+
+        Parameters
+        ----------
+        input : Tensor of shape (n_samples, n_classes)
+            Scores (logits).
+        target : LongTensor of shape (n_samples,), or Tensor of shape (n_samples, n_classes)
+            Class indices, or indicator of the labels.
+        sample_weight : Tensor of shape (n_samples,), optional
+        """
+        if target.ndim == 1:
+            check_scores_and_target(input, target)
+            target = F.one_hot(target, input.shape[1])
+        check_indicator(input, target)
+        with without_autocast(input.device):
+            scores = at_least_float32(input)
+            point = target.to(scores.dtype)
+            size = point.sum(1, keepdim=True)
+            point = point / size.clamp(min=1)
+            losses = _FenchelYoung.apply(scores, point, size[:, 0].clamp(max=1))
+        return reduce_loss(losses, self.reduction, sample_weight)
+
+
+class BinaryCrossEntropyLoss(SetLoss, name="bce"):
+    r"""Cross-entropy of each label against the rest, summed over the labels.
+
+    .. math:: \ell(s, Y) = -\sum_{j \in Y} \log \sigma(s_j)
+              - \sum_{j \notin Y} \log (1 - \sigma(s_j)).
+
+    Parameters
+    ----------
+    reduction : {"mean", "sum", "none"}, default="mean"
+
+    References
+    ----------
+    .. [1] Garcin, "Set-valued classification", PhD thesis, 2023, eq. (6.3).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sksetvalued.losses import BinaryCrossEntropyLoss
+    >>> BinaryCrossEntropyLoss()(torch.tensor([[9.0, -9.0]]), torch.tensor([[1, 0]]))
+    tensor(0.0002)
+    """
+
+    def forward(self, input, target, sample_weight=None):
+        """Return the reduced loss.
+
+        Parameters
+        ----------
+        input : Tensor of shape (n_samples, n_classes)
+            Scores (logits).
+        target : Tensor of shape (n_samples, n_classes)
+            Indicator of the labels.
+        sample_weight : Tensor of shape (n_samples,), optional
+        """
+        check_indicator(input, target)
+        with without_autocast(input.device):
+            scores = at_least_float32(input)
+            losses = F.binary_cross_entropy_with_logits(
+                scores, target.to(scores.dtype), reduction="none"
+            ).sum(1)
+        return reduce_loss(losses, self.reduction, sample_weight)

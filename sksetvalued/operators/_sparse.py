@@ -1,0 +1,272 @@
+"""Projections on the top-K simplex, whose vertices are the indicators of sets of K classes."""
+
+import math
+
+import torch
+
+from ._checks import check_number, check_scores
+from ._precision import at_least_float32, without_autocast
+
+__all__ = ["sparse_top", "sparsemax"]
+
+# Rows shorter than this are searched whole; longer ones by blocks of entries.
+_LONG_ROW, _BLOCK = 2048, 32
+_MAX_STEPS = 200
+
+
+def check_size(k, scores):
+    """Return `k` as a number or a tensor of shape ``scores.shape[:-1]``, in [0, n_classes]."""
+    n_classes = scores.shape[-1]
+    if not isinstance(k, torch.Tensor):
+        check_number("k", k, 0, inclusive=True)
+        if k > n_classes:
+            raise ValueError(f"k must lie in [0, {n_classes}], the number of classes, got {k!r}.")
+        return k
+    if k.ndim and k.shape != scores.shape[:-1]:
+        raise ValueError(
+            "k must be a number or hold one number per row of scores, of shape "
+            f"{tuple(scores.shape[:-1])}, got {tuple(k.shape)}."
+        )
+    if k.device.type == "cpu" and k.numel() and not torch.compiler.is_compiling():
+        low, high = torch.aminmax(k)
+        if not (low >= 0 and high <= n_classes):
+            raise ValueError(
+                f"k must lie in [0, {n_classes}], the number of classes, got values in "
+                f"[{low.item()}, {high.item()}]."
+            )
+    return k
+
+
+def _columns_of_blocks(blocks, n_blocks, n_classes):
+    """Return the columns of blocks of every `n_blocks`-th entry, and those after the last."""
+    offsets = n_blocks * torch.arange(_BLOCK, device=blocks.device)
+    columns = (blocks[:, None, :] + offsets[:, None]).flatten(1)
+    rest = torch.arange(n_blocks * _BLOCK, n_classes, device=blocks.device)
+    return torch.cat([columns, rest.expand(len(blocks), -1)], 1)
+
+
+def _threshold_steps(excess, inside, threshold, low, high, slow):
+    """Return by how much to raise the thresholds: Newton's steps, or bisection's."""
+    newton = excess / inside
+    reached = threshold + newton
+    trusted = (reached >= low) & (reached <= high) & ~slow
+    return torch.where(trusted, newton, (low + high) / 2 - threshold)
+
+
+def _sums(shifted, above, part):
+    """Return the sum and number of the entries in (0, 1], and the number above, by row.
+
+    The entries above one are counted, not summed, so that they round nothing. Float
+    arithmetic is several times faster than masks; `above` and `part` are buffers.
+    """
+    large = 1e30
+    torch.sub(shifted, 1, out=above).mul_(large).clamp_(0, 1)
+    torch.clamp(shifted, 0, 1, out=part).sub_(above)
+    total, n_above = part.sum(1), above.sum(1)
+    return total, part.mul_(large).clamp_(0, 1).sum(1), n_above
+
+
+def _solve_threshold(values, k):
+    """Return ``values - threshold`` and the threshold, such that the clipped rows sum to k.
+
+    `values` are relative to the entry of rank ceil(k), hence the threshold lies in [-1, 0].
+    Rows are shifted in place, so that the last corrections are not lost in the digits of the
+    threshold, and the sum is exact even over many small entries.
+    """
+    shifted = values + 1
+    threshold = torch.full_like(values[:, 0], -1)
+    low, high = threshold.clone(), torch.zeros_like(threshold)
+    previous = torch.full_like(threshold, torch.inf)
+    eps = 4 * torch.finfo(values.dtype).eps
+    buffers = torch.empty_like(values), torch.empty_like(values)
+    for _ in range(_MAX_STEPS):
+        total, inside, n_above = _sums(shifted, *buffers)
+        rest = (k - n_above).to(values.dtype)
+        excess = total - rest
+        unsettled = excess.abs() > eps * (1 + rest.abs())
+        if values.is_meta or not unsettled.any():
+            break
+        low = torch.where(excess > 0, threshold, low)
+        high = torch.where(excess < 0, threshold, high)
+        slow = excess.abs() > previous / 2
+        step = _threshold_steps(excess, inside, threshold, low, high, slow)
+        step = torch.where(unsettled, step, 0)
+        shifted -= step[:, None]
+        threshold = threshold + step
+        previous = torch.where(slow, torch.inf, excess.abs())
+    return shifted, threshold
+
+
+def _project(scores, k, rank):
+    """Return the projection of whole rows, with the two terms of its threshold."""
+    if scores.is_meta:
+        reference = scores[:, :1]
+    elif isinstance(rank, torch.Tensor):
+        reference = scores.topk(int(rank.max()), dim=1).values.gather(1, rank[:, None] - 1)
+    else:
+        reference = scores.topk(rank, dim=1).values[:, -1:]
+    shifted, threshold = _solve_threshold(scores - reference, k)
+    q = torch.where(k[:, None] > 0, shifted.clamp_(0, 1), 0)
+    return q, None, reference, threshold[:, None]
+
+
+def _project_long(scores, k, rank):
+    """Project long rows through the blocks of entries that hold the positive ones.
+
+    Leaving out entries can only lower the threshold. The blocks of the largest maxima are
+    taken, twice as many until the next maximum is below the threshold.
+    """
+    n_samples, n_classes = scores.shape
+    n_blocks = n_classes // _BLOCK
+    largest = int(rank.max()) if isinstance(rank, torch.Tensor) else rank
+    n_taken = max(2 * largest, 32)
+    if 4 * n_taken > n_blocks:
+        return _project(scores, k, rank)
+    maxima = scores[:, : n_blocks * _BLOCK].view(n_samples, _BLOCK, n_blocks).amax(1)
+    while 4 * n_taken <= n_blocks:
+        top = maxima.topk(n_taken + 1, dim=1)
+        columns = _columns_of_blocks(top.indices[:, :-1], n_blocks, n_classes)
+        q, _, reference, threshold = _project(scores.gather(1, columns), k, rank)
+        if not (top.values[:, -1:] - reference > threshold).any():
+            return q, columns, reference, threshold
+        n_taken *= 2
+    return _project(scores, k, rank)
+
+
+def project_on_top_k_simplex(scores, k):
+    """Project rows on the top-K simplex, in the form that the operator and the loss share.
+
+    Parameters
+    ----------
+    scores : Tensor of shape (n_samples, n_classes)
+    k : number or Tensor of shape (n_samples,)
+
+    Returns
+    -------
+    q : Tensor of shape (n_samples, n_candidates)
+    columns : LongTensor of shape (n_samples, n_candidates), or None
+        Columns of the entries of `q`, all others being zero; None stands for all columns.
+    reference, threshold : Tensors of shape (n_samples, 1)
+        ``q = clip(scores - reference - threshold, 0, 1)``.
+    """
+    if isinstance(k, torch.Tensor):
+        k = k.expand(scores.shape[0])
+        rank = k.ceil().clamp(min=1).long()
+    else:
+        rank = max(math.ceil(k), 1)
+        # A float32 would lose digits of a large real k.
+        exact = torch.float32 if scores.device.type == "mps" else torch.float64
+        k = torch.full((scores.shape[0],), k, dtype=exact, device=scores.device)
+    long = scores.shape[1] >= _LONG_ROW and scores.shape[0] and not scores.is_meta
+    return (_project_long if long else _project)(scores, k, rank)
+
+
+class _SparseTop(torch.autograd.Function):
+    """Projection whose backward touches the candidates only, and can be differentiated."""
+
+    @staticmethod
+    def forward(ctx, scores, k):
+        q, columns, _, _ = project_on_top_k_simplex(scores.contiguous(), k)
+        ctx.save_for_backward((q * (1 - q)).sign_(), columns)
+        ctx.n_classes = scores.shape[1]
+        return _spread(q, columns, scores.shape[1])
+
+    @staticmethod
+    def backward(ctx, grad):
+        inside, columns = ctx.saved_tensors
+        grad = grad if columns is None else grad.gather(1, columns)
+        grad = grad * inside
+        mean = grad.sum(1, keepdim=True) / inside.sum(1, keepdim=True).clamp(min=1)
+        return _spread(grad - mean * inside, columns, ctx.n_classes), None
+
+
+def _spread(values, columns, n_classes):
+    if columns is None:
+        return values
+    return values.new_zeros(len(values), n_classes).scatter(1, columns, values)
+
+
+def sparse_top(scores, k):
+    r"""Project scores on the top-K simplex, whose vertices are the sets of k classes.
+
+    .. math:: \operatorname*{arg\,min}_{0 \le q \le 1,\; \sum_j q_j = k} \|s - q\|^2
+              = \bigl(\max(0, \min(1, s_j - \lambda))\bigr)_j,
+
+    where :math:`\lambda` makes the entries sum to `k` [1]_, eq. (6.13)-(6.15). Most entries
+    are exactly 0, and the clear winners exactly 1. The Jacobian is that of (6.21),
+    :math:`\mathrm{Diag}(m) - m m^\top / |m|_1` with m the indicator of the entries strictly
+    between 0 and 1, and zero where there is none.
+
+    Parameters
+    ----------
+    scores : Tensor of shape (..., n_classes)
+        Half precision is computed, and returned, in float32.
+    k : float, or Tensor of shape (...)
+        Sum of each row of the result, in [0, n_classes]; not differentiated.
+
+    Returns
+    -------
+    Tensor of shape (..., n_classes)
+
+    Raises
+    ------
+    ValueError
+        If `k` is negative, above the number of classes or of another shape.
+
+    Notes
+    -----
+    The threshold is found by safeguarded Newton steps, in long rows on the few blocks of
+    entries that hold the positive ones, so that time and memory beyond one pass over the
+    scores depend on their number. Second derivatives are zero almost everywhere.
+
+    References
+    ----------
+    .. [1] Garcin, "Set-valued classification", PhD thesis, 2023.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sksetvalued.operators import sparse_top
+    >>> scores = torch.tensor([3.0, 1.0, 0.5, -1.0])
+    >>> sparse_top(scores, k=2)
+    tensor([1.0000, 0.7500, 0.2500, 0.0000])
+    >>> sparse_top(torch.stack([scores, scores]), k=torch.tensor([1, 3.5]))
+    tensor([[1.0000, 0.0000, 0.0000, 0.0000],
+            [1.0000, 1.0000, 1.0000, 0.5000]])
+    """
+    check_scores(scores)
+    k = check_size(k, scores)
+    with without_autocast(scores.device):
+        rows = at_least_float32(scores).reshape(-1, scores.shape[-1])
+        if isinstance(k, torch.Tensor):
+            k = k.detach().expand(scores.shape[:-1]).reshape(-1)
+        return _SparseTop.apply(rows, k).reshape(scores.shape)
+
+
+def sparsemax(scores):
+    r"""Project scores on the probability simplex.
+
+    .. math:: \operatorname*{arg\,min}_{p \ge 0,\; \sum_j p_j = 1} \|s - p\|^2,
+
+    a sparse softmax [1]_; :func:`sparse_top` with ``k=1``.
+
+    Parameters
+    ----------
+    scores : Tensor of shape (..., n_classes)
+
+    Returns
+    -------
+    Tensor of shape (..., n_classes)
+
+    References
+    ----------
+    .. [1] Martins and Astudillo, "From softmax to sparsemax", ICML 2016, eq. (2).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sksetvalued.operators import sparsemax
+    >>> sparsemax(torch.tensor([1.0, 0.8, -2.0]))
+    tensor([0.6000, 0.4000, 0.0000])
+    """
+    return sparse_top(scores, 1)
