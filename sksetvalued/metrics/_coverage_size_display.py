@@ -285,6 +285,6 @@ def _sizes_by_threshold(y_score, weight):
         return values[ends], (ends + 1) / len(y_score)
     order = np.argsort(-y_score, axis=None)
     values = y_score.ravel()[order]
-    spent = np.cumsum(np.repeat(weight / weight.sum(), y_score.shape[1])[order])
+    spent = np.cumsum(np.repeat(weight, y_score.shape[1])[order]) / weight.sum()
     ends = np.flatnonzero(np.append(values[1:] != values[:-1], True))
-    return values[ends], spent[ends]
+    return values[ends], np.minimum(spent[ends], y_score.shape[1])

@@ -1,0 +1,204 @@
+"""Displays: what they draw is what the metrics say."""
+
+import builtins
+import sys
+from itertools import pairwise
+
+import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from sksetvalued import PlugInClassifier
+from sksetvalued.metrics import (
+    CoverageSizeDisplay,
+    SetSizeDisplay,
+    average_k_accuracy_score,
+    set_size_distribution,
+    top_k_accuracy_score,
+)
+from sksetvalued.metrics._set_size_display import bin_names, size_bins
+from sksetvalued.rules import AverageK
+
+matplotlib.use("Agg")
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    yield
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y = load_digits(return_X_y=True)
+    X = X + np.random.default_rng(0).normal(0, 8, X.shape)
+    model = PlugInClassifier(GaussianNB(), AverageK(2), cv=2)
+    return make_pipeline(StandardScaler(), model).fit(X[:900], y[:900]), X[900:], y[900:]
+
+
+def scores(n=300, n_classes=10, seed=0, rounded=False):
+    rng = np.random.default_rng(seed)
+    p = rng.dirichlet(np.full(n_classes, 0.3), size=n)
+    y = np.array([rng.choice(n_classes, p=row) for row in p])
+    return y, np.round(p, 2) if rounded else p
+
+
+def heights(ax):
+    return [bar.get_height() for bar in ax.patches]
+
+
+def test_set_size_bars_are_the_distribution():
+    _, p = scores()
+    sets = p > 0.1
+    display = SetSizeDisplay.from_predictions(None, sets)
+    shares = set_size_distribution(sets)
+    np.testing.assert_allclose(heights(display.ax_), 100 * shares[: sets.sum(1).max() + 1])
+    assert display.ax_.get_xlabel() == "Set size (classes, of 10)"
+    assert display.ax_.get_ylabel() == "Share of samples (%)"
+
+
+def test_set_size_by_shot_group_sums_to_the_whole_in_each_group():
+    y, p = scores()
+    weight = np.random.default_rng(1).random(300)
+    counts = [5, 5, 50, 50, 50, 200, 200, 200, 200, 200]
+    labels = np.arange(10)
+    display = SetSizeDisplay.from_predictions(
+        y, p > 0.1, class_counts=counts, labels=labels, sample_weight=weight
+    )
+    assert len(display.ax_.containers) == 3
+    for bars in display.ax_.containers:
+        assert sum(bar.get_height() for bar in bars) == pytest.approx(100)
+    few = display.ax_.containers[0]
+    chosen = y < 2
+    shares = set_size_distribution((p > 0.1)[chosen], sample_weight=weight[chosen])
+    np.testing.assert_allclose([b.get_height() for b in few], 100 * shares[: len(few)])
+
+
+@pytest.mark.parametrize("largest", [0, 1, 12, 20, 21, 99, 100, 101, 1000, 12345])
+def test_bins_hold_every_size_once(largest):
+    edges = size_bins(largest)
+    assert edges[0] == 0
+    assert edges[-2] <= largest < edges[-1]
+    assert (np.diff(edges) > 0).all()
+    assert len(edges) <= 30
+    assert len(set(bin_names(edges))) == len(edges) - 1
+
+
+@pytest.mark.parametrize("average", ["micro", "macro"])
+@pytest.mark.parametrize("rounded", [True, False])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_curves_are_the_metrics(average, rounded, weighted):
+    y, p = scores(rounded=rounded)
+    weight = np.random.default_rng(1).integers(0, 3, 300) if weighted else None
+    options = {"average": average, "labels": np.arange(10), "sample_weight": weight}
+    display = CoverageSizeDisplay.from_predictions(y, p, **options)
+    for k, coverage in zip(display.top_k_sizes[:9], display.top_k_coverage):
+        expected = top_k_accuracy_score(y, p, k=int(k), **options)
+        assert coverage == pytest.approx(expected, abs=1e-12)
+    for k in (1, 2.5, 5):
+        # The curve is drawn where the size can be had exactly: evaluate it there.
+        at = np.searchsorted(display.average_sizes, k, side="right") - 1
+        size = display.average_sizes[at]
+        expected = average_k_accuracy_score(y, p, k=size + 1e-9, **options)
+        assert display.average_coverage[at] == pytest.approx(expected, abs=1e-12)
+    assert display.average_coverage[-1] == pytest.approx(1)
+    average_line, top_line = display.lines_
+    np.testing.assert_allclose(top_line.get_ydata(), 100 * display.top_k_coverage)
+    np.testing.assert_allclose(average_line.get_xdata(), display.average_sizes)
+
+
+def test_unknown_labels_are_misses_in_the_curves():
+    y, p = scores()
+    y[:30] = 77
+    display = CoverageSizeDisplay.from_predictions(y, p, labels=np.arange(10))
+    assert display.top_k_coverage[-1] == pytest.approx(0.9)
+    assert display.average_coverage[-1] == pytest.approx(0.9)
+
+
+def test_several_models_on_one_axis_and_from_estimators(fitted):
+    model, X, y = fitted
+    first = CoverageSizeDisplay.from_estimator(model, X, y)
+    second = CoverageSizeDisplay.from_estimator(
+        GaussianNB().fit(X, y), X, y, name="Naive Bayes", ax=first.ax_
+    )
+    assert second.ax_ is first.ax_
+    labels = [text.get_text() for text in first.ax_.get_legend().get_texts()]
+    assert labels == [
+        "PlugInClassifier, average-k",
+        "PlugInClassifier, top-k",
+        "Naive Bayes, average-k",
+        "Naive Bayes, top-k",
+    ]
+    colors = {line.get_color() for line in first.ax_.lines}
+    assert len(colors) == 2
+    assert "classes" in first.ax_.get_xlabel()
+    assert "%" in first.ax_.get_ylabel()
+
+
+def test_set_sizes_from_an_estimator(fitted):
+    model, X, y = fitted
+    display = SetSizeDisplay.from_estimator(model, X)
+    np.testing.assert_array_equal(
+        display.sizes, model[-1].predict_set(model[0].transform(X)).sum(1)
+    )
+    by_group = SetSizeDisplay.from_estimator(model, X, y, class_counts=[5] * 5 + [500] * 5)
+    assert len(by_group.ax_.containers) == 2
+
+
+@pytest.mark.parametrize("n_classes", [2, 10, 1000])
+def test_ticks_stay_readable(n_classes):
+    y, p = scores(n=200, n_classes=n_classes)
+    labels = np.arange(n_classes)
+    for display in (
+        SetSizeDisplay.from_predictions(None, p > 0.2 / n_classes),
+        CoverageSizeDisplay.from_predictions(y, p, labels=labels),
+    ):
+        display.figure_.canvas.draw()
+        texts = [t for t in display.ax_.get_xticklabels() if t.get_text()]
+        assert 2 <= len(texts) <= 25
+        boxes = [t.get_window_extent() for t in texts if t.get_rotation() == 0]
+        inside = display.ax_.get_window_extent()
+        boxes = [b for b in boxes if inside.x0 - 5 <= (b.x0 + b.x1) / 2 <= inside.x1 + 5]
+        assert all(a.x1 <= b.x0 or b.x1 <= a.x0 for a, b in pairwise(boxes))
+
+
+def test_plot_can_be_called_again_and_takes_style():
+    y, p = scores()
+    display = CoverageSizeDisplay.from_predictions(y, p, labels=np.arange(10))
+    _, ax = plt.subplots()
+    assert display.plot(ax=ax, color="k").ax_ is ax
+    assert all(line.get_color() == "k" for line in ax.lines)
+    bars = SetSizeDisplay.from_predictions(None, p > 0.1, color="C3").ax_.patches
+    assert bars[0].get_facecolor() == matplotlib.colors.to_rgba("C3")
+
+
+def test_without_matplotlib_the_error_says_what_to_install(monkeypatch):
+    real_import = builtins.__import__
+
+    def without(name, *args, **kwargs):
+        if name.startswith("matplotlib"):
+            raise ModuleNotFoundError(name)
+        return real_import(name, *args, **kwargs)
+
+    for name in [m for m in sys.modules if m.startswith("matplotlib")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ImportError, match="pip install matplotlib"):
+        SetSizeDisplay.from_predictions(None, [[True, False]])
+
+
+def test_bad_input_is_named():
+    y, p = scores()
+    with pytest.raises(ValueError, match="max_size"):
+        CoverageSizeDisplay.from_predictions(y, p, labels=np.arange(10), max_size=11)
+    with pytest.raises(ValueError, match="average"):
+        CoverageSizeDisplay.from_predictions(y, p, labels=np.arange(10), average=None)
+    with pytest.raises(ValueError, match="true labels"):
+        SetSizeDisplay.from_predictions(None, p > 0.1, class_counts=[1] * 10)
+    with pytest.raises(ValueError, match="class_counts must have shape"):
+        SetSizeDisplay.from_predictions(y, p > 0.1, class_counts=[1, 2])

@@ -1,0 +1,513 @@
+"""Rules against brute force, their certificates, streams and bad input."""
+
+import pickle
+import tracemalloc
+import warnings
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from sksetvalued import _threshold
+from sksetvalued.metrics import average_k_threshold
+from sksetvalued.rules import AverageError, AverageK, PointwiseError, TopK
+
+
+def random_scores(rng, n=30, n_classes=6, kind="continuous", dtype=np.float64):
+    """Return probabilities: continuous, rounded (ties), one-hot or constant."""
+    p = rng.dirichlet(np.full(n_classes, 0.5), size=n)
+    if kind == "rounded":
+        p = np.round(p, 1)
+    elif kind == "one_hot":
+        p = np.eye(n_classes)[p.argmax(1)]
+    elif kind == "constant":
+        p = np.full((n, n_classes), 1 / n_classes)
+    return p.astype(dtype)
+
+
+KINDS = ["continuous", "rounded", "one_hot", "constant"]
+
+
+def top_k_by_sorting(p, k):
+    """Return the k last columns of a stable sort, row by row."""
+    sets = np.zeros(p.shape, dtype=bool)
+    for row, scores in zip(sets, p):
+        row[sorted(range(len(scores)), key=lambda j: (scores[j], j))[-k:]] = True
+    return sets
+
+
+def sets_above(p, threshold, min_size=0, max_size=None):
+    """Return the sets above a threshold, grown or shrunk row by row to the bounds."""
+    sets = p.astype(np.float64) >= threshold
+    for i, row in enumerate(sets):
+        size = min(max(row.sum(), min_size), p.shape[1] if max_size is None else max_size)
+        if size != row.sum():
+            sets[i] = top_k_by_sorting(p[i : i + 1], size)[0] if size else False
+    return sets
+
+
+def best_average_size(p, k, min_size=0, max_size=None, weight=None):
+    """Return the largest average size <= k that any threshold reaches."""
+    sizes = [
+        np.average(sets_above(p, t, min_size, max_size).sum(1), weights=weight)
+        for t in [-np.inf, *np.unique(p), np.inf]
+    ]
+    return max(size for size in sizes if size <= k)
+
+
+# -- top-k -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_top_k_takes_the_last_k_of_a_stable_sort(kind, dtype, k):
+    p = random_scores(np.random.default_rng(k), kind=kind, dtype=dtype)
+    np.testing.assert_array_equal(TopK(k).fit(p).predict_set(p), top_k_by_sorting(p, k))
+
+
+def test_top_k_is_the_best_set_of_size_k_by_enumeration():
+    rng = np.random.default_rng(0)
+    p, prior = rng.dirichlet(np.ones(5), size=20), np.array([0.5, 0.2, 0.15, 0.1, 0.05])
+    for objective, gain in (("micro", p), ("macro", p / prior)):
+        sets = TopK(2, objective=objective, prior=prior).fit(p).predict_set(p)
+        for row, value in zip(sets, gain):
+            best = max(combinations(range(5), 2), key=lambda pair: value[list(pair)].sum())
+            assert sorted(best) == np.flatnonzero(row).tolist()
+
+
+@pytest.mark.parametrize("k", [3, 4])
+def test_k_of_all_classes_warns_and_returns_every_class(k):
+    p = random_scores(np.random.default_rng(0), n_classes=3)
+    for rule in (TopK(k), AverageK(k)):
+        with pytest.warns(UserWarning, match="every class is returned"):
+            rule.fit(p)
+        assert rule.predict_set(p).all()
+
+
+# -- average-k ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_average_k_is_the_largest_average_size_not_above_k(seed):
+    rng = np.random.default_rng(seed)
+    kind, dtype = KINDS[seed % 4], (np.float32, np.float64)[seed % 3 == 0]
+    p = random_scores(rng, n=int(rng.integers(1, 25)), kind=kind, dtype=dtype)
+    k = rng.uniform(0.05, 5.9) if seed % 2 else float(rng.integers(1, 6))
+    low = int(rng.integers(0, int(k) + 1)) if seed % 5 < 3 else 0
+    high = int(rng.integers(int(np.ceil(k)), 8)) if seed % 7 < 4 else None
+    rule = AverageK(k, min_size=low, max_size=high).fit(p)
+    sets = rule.predict_set(p)
+    np.testing.assert_array_equal(sets, sets_above(p, rule.threshold_, low, high))
+    assert sets.sum(1).mean() <= k
+    assert sets.sum(1).mean() == best_average_size(p, k, low, high)
+
+
+def test_threshold_is_the_smallest_fitting_entry_halfway_to_the_next():
+    rng = np.random.default_rng(0)
+    for kind in KINDS:
+        p = random_scores(rng, kind=kind)
+        fitting = [v for v in np.unique(p) if (p >= v).sum(1).mean() <= 2]
+        others = [v for v in np.unique(p) if (p >= v).sum(1).mean() > 2]
+        threshold = AverageK(2).fit(p).threshold_
+        assert threshold == average_k_threshold(p, 2)
+        if fitting:
+            assert threshold == pytest.approx((min(fitting) + max(others)) / 2, rel=1e-15)
+        else:
+            assert max(others) < threshold < max(others) + 1e-12
+
+
+def test_constant_scores_give_empty_sets_rather_than_too_large_ones():
+    p = np.full((7, 10), 0.1)
+    assert AverageK(2).fit(p).predict_set(p).sum() == 0
+    sets = AverageK(2, min_size=1).fit(p).predict_set(p)
+    np.testing.assert_array_equal(sets.sum(1), 1)
+    assert sets[:, -1].all()
+
+
+def test_saturated_float32_softmax_never_returns_every_class():
+    logits = np.float32(200) * np.eye(10, dtype=np.float32)[np.arange(50) % 10]
+    with np.errstate(under="ignore"):
+        p = np.exp(logits - logits.max(1, keepdims=True))
+    np.testing.assert_array_equal(AverageK(3).fit(p).predict_set(p).sum(1), 1)
+
+
+def test_neighbouring_numbers_are_told_apart():
+    for dtype in (np.float32, np.float64):
+        low = dtype(0.3)
+        high = np.nextafter(low, dtype(1))
+        p = np.array([[high, low, low], [low, low, high]], dtype=dtype)
+        rule = AverageK(1).fit(p)
+        np.testing.assert_array_equal(rule.predict_set(p), p == high)
+
+
+def test_real_k_and_budgets_that_floating_point_would_lose():
+    p = random_scores(np.random.default_rng(0), n=10)
+    for k in (0.1, 0.3, 0.7, 1.1, 2.3, 2.9):
+        assert AverageK(k).fit(p).predict_set(p).sum() == round(10 * k)
+
+
+def test_minus_infinity_is_a_zero_probability():
+    with np.errstate(divide="ignore"):
+        log_p = np.log(random_scores(np.random.default_rng(1), kind="one_hot"))
+    rule = AverageK(2.5, log_scores=True).fit(log_p)
+    assert np.isfinite(rule.threshold_)
+    np.testing.assert_array_equal(rule.predict_set(log_p), log_p == 0)
+
+
+def test_bounds_at_k_return_exactly_k():
+    p = random_scores(np.random.default_rng(0))
+    np.testing.assert_array_equal(
+        AverageK(2, min_size=2, max_size=2).fit(p).predict_set(p), TopK(2).fit(p).predict_set(p)
+    )
+    sets = AverageK(3, max_size=3).fit(p).predict_set(p)
+    np.testing.assert_array_equal(sets.sum(1), 3)
+
+
+def test_average_k_covers_more_than_any_other_sets_of_the_same_total_size():
+    rng = np.random.default_rng(3)
+    p = rng.dirichlet(np.ones(4), size=3)
+    sets = AverageK(4 / 3).fit(p).predict_set(p)
+    best = max(combinations(range(12), 4), key=lambda cells: p.ravel()[list(cells)].sum())
+    np.testing.assert_array_equal(np.flatnonzero(sets), sorted(best))
+
+
+def test_macro_thresholds_the_ratio_to_the_prior_on_either_scale():
+    rng = np.random.default_rng(4)
+    p, prior = rng.dirichlet(np.ones(5), size=50), np.array([0.5, 0.2, 0.15, 0.1, 0.05])
+    rule = AverageK(2, objective="macro", prior=prior).fit(p)
+    plain = AverageK(2).fit(p / prior)
+    np.testing.assert_array_equal(rule.predict_set(p), plain.predict_set(p / prior))
+    logs = AverageK(2, objective="macro", prior=prior, log_scores=True).fit(np.log(p))
+    np.testing.assert_array_equal(rule.predict_set(p), logs.predict_set(np.log(p)))
+    np.testing.assert_allclose(np.exp(logs.rank_scores(np.log(p))), rule.rank_scores(p))
+
+
+def test_macro_prior_is_counted_in_y_with_weights():
+    p = random_scores(np.random.default_rng(0), n=6, n_classes=3)
+    y, weight = np.array([0, 0, 1, 1, 2, 2]), np.array([1, 1, 1, 1, 4, 0])
+    np.testing.assert_allclose(TopK(1, objective="macro").fit(p, y).prior_, [1 / 3] * 3)
+    np.testing.assert_allclose(
+        TopK(1, objective="macro").fit(p, y, weight).prior_, [0.25, 0.25, 0.5]
+    )
+
+
+# -- errors ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [0.05, 0.1, 0.3, 0.5])
+@pytest.mark.parametrize("kind", ["continuous", "rounded"])
+def test_average_error_is_the_corrected_quantile(error, kind):
+    rng = np.random.default_rng(0)
+    p = random_scores(rng, n=99, kind=kind)
+    y = rng.integers(0, 6, 99)
+    true = np.sort(p[np.arange(99), y])
+    rank = round(100 * error)
+    assert AverageError(error).fit(p, y).threshold_ == true[rank - 1]
+
+
+def test_average_error_with_too_few_samples_warns_and_returns_every_class():
+    p = random_scores(np.random.default_rng(0), n=8)
+    with pytest.warns(UserWarning, match="at least 9 samples"):
+        rule = AverageError(0.1).fit(p, np.zeros(8, int))
+    assert rule.predict_set(p).all()
+
+
+@pytest.mark.parametrize("error", [0.1, 0.25, 0.6])
+@pytest.mark.parametrize("kind", KINDS)
+def test_pointwise_error_is_the_smallest_set_that_reaches_the_probability(error, kind):
+    p = random_scores(np.random.default_rng(0), n=40, kind=kind)
+    p /= p.sum(1, keepdims=True)
+    sets = PointwiseError(error).fit(p).predict_set(p)
+    for row, probability in zip(sets, p):
+        sizes = [k for k in range(1, 7) if np.sort(probability)[-k:].sum() > 1 - error - 1e-12]
+        assert row.sum() == sizes[0]
+        np.testing.assert_array_equal(row, top_k_by_sorting(probability[None], sizes[0])[0])
+    with np.errstate(divide="ignore"):
+        log_p = np.log(p)
+    logs = PointwiseError(error, log_scores=True).fit(log_p)
+    if kind == "continuous":
+        np.testing.assert_array_equal(logs.predict_set(log_p), sets)
+
+
+def test_pointwise_error_counts_a_sum_within_rounding():
+    p = [[0.6, 0.3, 0.1]]
+    assert 0.6 + 0.3 < 1 - 0.1
+    np.testing.assert_array_equal(PointwiseError(0.1).fit(p).predict_set(p), [[True, True, False]])
+
+
+# -- weights and streams -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("bounds", [{}, {"min_size": 1}, {"min_size": 1, "max_size": 3}])
+def test_weights_are_copies(kind, bounds):
+    rng = np.random.default_rng(5)
+    p, y = random_scores(rng, kind=kind), rng.integers(0, 6, 30)
+    weight = rng.integers(0, 4, 30)
+    copies, y_copies = np.repeat(p, weight, axis=0), np.repeat(y, weight)
+    one, two = AverageK(2.2, **bounds), AverageK(2.2, **bounds)
+    assert one.fit(p, sample_weight=weight).threshold_ == two.fit(copies).threshold_
+    sizes = one.predict_set(p).sum(1)
+    assert np.average(sizes, weights=weight) <= 2.2
+    assert np.average(sizes, weights=weight) == pytest.approx(
+        best_average_size(p, 2.2, bounds.get("min_size", 0), bounds.get("max_size"), weight)
+    )
+    error = AverageError(0.2).fit(p, y, sample_weight=weight)
+    assert error.threshold_ == AverageError(0.2).fit(copies, y_copies).threshold_
+
+
+@pytest.mark.parametrize("announce", [True, False])
+@pytest.mark.parametrize("order", ["shuffled", "rising", "falling"])
+@pytest.mark.parametrize("bounds", [{}, {"min_size": 1}, {"min_size": 1, "max_size": 3}])
+def test_chunks_give_the_threshold_of_the_whole(announce, order, bounds):
+    rng = np.random.default_rng(6)
+    p = random_scores(rng, n=500)
+    if order != "shuffled":
+        p = p[np.argsort(p.max(1) * (1 if order == "rising" else -1))]
+    whole = AverageK(1.7, **bounds).fit(p)
+    rule = AverageK(1.7, **bounds)
+    for a, b in pairwise([0, 1, 7, 100, 350, 500]):
+        rule.partial_fit(p[a:b], n_samples=500 if announce else None)
+    assert rule.threshold_ == whole.threshold_
+    assert rule.n_samples_seen_ == 500
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("weighted", [True, False])
+def test_pruned_streams_are_exact(monkeypatch, kind, weighted):
+    monkeypatch.setattr(_threshold, "FREE_ENTRIES", 8)
+    rng = np.random.default_rng(7)
+    for order in ("shuffled", "rising", "falling"):
+        p = random_scores(rng, n=400, n_classes=20, kind=kind)
+        if order != "shuffled":
+            p = p[np.argsort(p.max(1) * (1 if order == "rising" else -1), kind="stable")]
+        weight = rng.integers(1, 4, 400) if weighted else None
+        whole = AverageK(1.5).fit(p, sample_weight=weight)
+        rule = AverageK(1.5)
+        for i in range(0, 400, 10):
+            w = weight[i : i + 10] if weighted else None
+            rule.partial_fit(p[i : i + 10], sample_weight=w)
+        assert rule._selector.level is not None
+        assert rule.threshold_ == whole.threshold_
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_a_stream_that_dropped_what_it_needs_refuses(monkeypatch, weighted):
+    monkeypatch.setattr(_threshold, "FREE_ENTRIES", 8)
+    rng = np.random.default_rng(8)
+    sure = np.where(np.eye(20, dtype=bool)[rng.integers(0, 20, 350)], 1, 1e-6)
+    p = np.vstack([rng.dirichlet(np.full(20, 50), size=50), sure + 1e-9 * rng.random((350, 20))])
+    rule, announced = AverageK(3), AverageK(3)
+    for i in range(0, 400, 10):
+        chunk, weight = p[i : i + 10], np.full(10, 2) if weighted else None
+        rule.partial_fit(chunk, sample_weight=weight)
+        announced.partial_fit(chunk, n_samples=400)
+    with pytest.raises(RuntimeError, match="Pass n_samples"):
+        rule.predict_set(p)
+    assert announced.threshold_ == AverageK(3).fit(p).threshold_
+
+
+def test_an_announced_stream_is_exact_in_any_order_and_small_memory(monkeypatch):
+    rng = np.random.default_rng(8)
+    p = random_scores(rng, n=1000, n_classes=50)
+    p = p[np.argsort(-p.max(1))]
+    rule = AverageK(2)
+    most = 0
+    for i in range(0, 1000, 10):
+        rule.partial_fit(p[i : i + 10], n_samples=1000)
+        most = max(most, 0 if rule._selector is None else rule._selector.n_kept)
+    assert rule._selector is None
+    assert most <= 2 * (2 * 1000 + 2)
+    assert rule.threshold_ == AverageK(2).fit(p).threshold_
+
+
+def test_average_error_streams():
+    rng = np.random.default_rng(9)
+    p, y = random_scores(rng, n=60), rng.integers(0, 6, 60)
+    rule = AverageError(0.1)
+    for a in range(0, 60, 20):
+        rule.partial_fit(p[a : a + 20], y[a : a + 20])
+    assert rule.threshold_ == AverageError(0.1).fit(p, y).threshold_
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [TopK(2), AverageK(1.5, min_size=1), AverageError(0.2), PointwiseError(0.2)],
+    ids=lambda rule: type(rule).__name__,
+)
+def test_rules_are_scikit_learn_objects(rule):
+    rng = np.random.default_rng(10)
+    p, y = random_scores(rng), rng.integers(0, 6, 30)
+    with pytest.raises(NotFittedError):
+        clone(rule).predict_set(p)
+    fitted = clone(rule).fit(p, y)
+    sets = fitted.predict_set(p)
+    assert sets.dtype == bool
+    assert sets.shape == p.shape
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).predict_set(p), sets)
+    np.testing.assert_array_equal(fitted.fit(p, y).predict_set(p), sets)
+    single = np.vstack([fitted.predict_set(row[None]) for row in p])
+    np.testing.assert_array_equal(single, sets)
+    columns = np.array([3, 1, 0, 5, 4, 2])
+    permuted = clone(rule).fit(p[:, columns], np.argsort(columns)[y])
+    np.testing.assert_array_equal(permuted.predict_set(p[:, columns]), sets[:, columns])
+
+
+def test_a_fitted_rule_does_not_keep_its_scores():
+    p = random_scores(np.random.default_rng(0), n=2000)
+    y = np.zeros(2000, int)
+    for rule in (TopK(2), AverageK(2), AverageError(0.2), PointwiseError(0.2)):
+        assert len(pickle.dumps(rule.fit(p, y))) < 2000
+
+
+def test_large_blocks_agree_with_small_ones(monkeypatch):
+    p = random_scores(np.random.default_rng(11), n=200)
+    rules = [TopK(2), AverageK(1.5, min_size=1, max_size=3), PointwiseError(0.2)]
+    wide = [rule.fit(p).predict_set(p) for rule in rules]
+    monkeypatch.setattr(_threshold, "BLOCK_ENTRIES", 7)
+    for rule, sets in zip(rules, wide):
+        np.testing.assert_array_equal(clone(rule).fit(p).predict_set(p), sets)
+
+
+# -- real scores -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["densenet_bc_100", "wideresnet_16_4", "lenet_5"])
+def test_rules_on_the_scores_of_real_networks(shared_data, model):
+    with np.load(shared_data / "cifar100_test_probs_3models.npz") as data:
+        p, y = data[f"p_{model}"], data["y"].astype(int)
+    for k in (1, 2, 5):
+        top = TopK(k).fit(p).predict_set(p)
+        order = np.argsort(p, axis=1, kind="mergesort")[:, ::-1][:, :k]
+        expected = np.zeros_like(top)
+        np.put_along_axis(expected, order, True, axis=1)
+        np.testing.assert_array_equal(top, expected)
+        rule = AverageK(k).fit(p)
+        flat = np.sort(p.astype(np.float64), axis=None)[::-1]
+        m = len(p) * k
+        assert flat[m] < rule.threshold_ <= flat[m - 1]
+        assert flat[m] < flat[m - 1]
+        assert rule.threshold_ == (flat[m] + flat[m - 1]) / 2
+        average = rule.predict_set(p)
+        assert average.sum() == m
+        rows = np.arange(len(y))
+        assert average[rows, y].mean() >= top[rows, y].mean()
+    bounded = AverageK(3, min_size=1, max_size=10).fit(p).predict_set(p).sum(1)
+    assert bounded.min() >= 1
+    assert bounded.max() <= 10
+    assert 3 - 1 / len(p) <= bounded.mean() <= 3
+
+
+# -- bad input ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rule", "error", "match"),
+    [
+        (TopK(0), ValueError, "k must be >= 1, got 0"),
+        (TopK(2.5), TypeError, "k must be an integer"),
+        (TopK("2"), TypeError, "k must be an integer"),
+        (TopK(True), TypeError, "k must be an integer"),
+        (TopK(2, objective="mean"), ValueError, "objective must be one of"),
+        (TopK(2, objective="macro"), ValueError, "pass prior="),
+        (TopK(2, objective="macro", prior=[1, 1]), ValueError, "prior must have shape"),
+        (TopK(2, objective="macro", prior=[1, 1, 1, 1, 1, 0]), ValueError, "prior must be"),
+        (AverageK(0), ValueError, "k must lie in"),
+        (AverageK(-1.5), ValueError, "k must lie in"),
+        (AverageK(np.nan), ValueError, "k must lie in"),
+        (AverageK(np.inf), ValueError, "k must lie in"),
+        (AverageK(None), TypeError, "k must be a real number"),
+        (AverageK(2, min_size=3), ValueError, "min_size=3 is above k=2"),
+        (AverageK(2, max_size=1), ValueError, "max_size=1 is below k=2"),
+        (AverageK(2, min_size=-1), ValueError, "min_size must be >= 0"),
+        (AverageK(2, min_size=0.5), TypeError, "min_size must be an integer"),
+        (AverageK(2, max_size="all"), TypeError, "max_size must be an integer"),
+        (AverageError(0.0), ValueError, r"error must lie in \(0, 1\)"),
+        (AverageError(1), ValueError, r"error must lie in \(0, 1\)"),
+        (AverageError(0.1), ValueError, "pass the column indices"),
+        (AverageError("a"), TypeError, "error must be a number"),
+        (PointwiseError(1.5), ValueError, r"error must lie in \(0, 1\)"),
+    ],
+    ids=str,
+)
+def test_bad_parameters_are_named(rule, error, match):
+    with pytest.raises(error, match=match):
+        rule.fit(random_scores(np.random.default_rng(0)))
+
+
+@pytest.mark.parametrize(
+    ("scores", "match"),
+    [
+        (np.ones(6), "of shape"),
+        (np.ones((2, 3, 4)), "of shape"),
+        (np.ones((0, 4)), "of shape"),
+        (np.array([[0.5, np.nan, 0.1]]), "NaN"),
+        (np.array([[0.5, np.inf, 0.1]]), "inf"),
+    ],
+    ids=["1-D", "3-D", "empty", "nan", "inf"],
+)
+@pytest.mark.parametrize("rule", [TopK(1), AverageK(1), AverageError(0.5), PointwiseError(0.5)])
+def test_bad_scores_are_refused_in_fit_and_predict(rule, scores, match):
+    with pytest.raises(ValueError, match=match):
+        clone(rule).fit(scores, np.zeros(len(scores), int))
+    fitted = clone(rule).fit(np.tile([0.5, 0.3, 0.2], (4, 1)), [0, 0, 1, 2])
+    with pytest.raises(ValueError, match=match):
+        fitted.predict_set(scores)
+
+
+def test_other_bad_input():
+    p = random_scores(np.random.default_rng(0))
+    y = np.zeros(30, int)
+    with pytest.raises(ValueError, match="fitted on scores of 6 classes"):
+        TopK(2).fit(p).predict_set(p[:, :4])
+    with pytest.raises(ValueError, match="sum"):
+        PointwiseError(0.1).fit(2 * p)
+    with pytest.raises(ValueError, match="log_scores=True"):
+        TopK(2, objective="macro", prior=np.ones(6)).fit(np.log(p))
+    with pytest.raises(ValueError, match="without a column"):
+        AverageError(0.1).fit(p, y + 6)
+    with pytest.raises(TypeError, match="searchsorted"):
+        AverageError(0.1).fit(p, y.astype(str))
+    with pytest.raises(ValueError, match="y must have shape"):
+        AverageError(0.1).fit(p, y[:3])
+    for weight in (np.zeros(30), -np.ones(30), np.ones(29), np.full(30, np.nan)):
+        with pytest.raises(ValueError, match="sample_weight"):
+            AverageK(2).fit(p, sample_weight=weight)
+    with pytest.raises(ValueError, match="closed after 30 samples"):
+        AverageK(2).fit(p).partial_fit(p)
+    with pytest.raises(ValueError, match="n_samples=40 was announced"):
+        AverageK(2).partial_fit(p, n_samples=40).partial_fit(p, n_samples=40)
+
+
+def test_lists_integers_half_precision_and_tensors_are_scores():
+    torch = pytest.importorskip("torch")
+    p = np.array([[5, 3, 2], [1, 3, 6]])
+    expected = [[True, False, False], [False, False, True]]
+    for scores in (p, p.tolist(), p.astype(np.float16), torch.tensor(p), np.asfortranarray(p)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            np.testing.assert_array_equal(TopK(1).fit(scores).predict_set(scores), expected)
+            np.testing.assert_array_equal(AverageK(1).fit(scores).predict_set(scores), expected)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        TopK(5),
+        AverageK(5, min_size=1, max_size=9),
+        AverageK(5, objective="macro", prior=np.full(100_000, 1e-5)),
+        AverageError(0.5),
+    ],
+    ids=["top-k", "average-k", "macro", "error"],
+)
+def test_no_float64_copy_of_many_classes(rule):
+    p = np.random.default_rng(0).random((50, 100_000), dtype=np.float32)
+    tracemalloc.start()
+    rule.fit(p, np.arange(50)).predict_set(p)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    float64_copy, mask = 8 * p.size, p.size
+    assert peak < mask + float64_copy / 3
