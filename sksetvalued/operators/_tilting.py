@@ -29,16 +29,14 @@ import torch
 from ._symmetric import log_elementary_symmetric_polynomials
 from ._top_k import top_k
 
-#: The largest scores, so many of them, enter the product one by one; the odds of the others are
-#: then below about 1/6.
-_HEAD_PER_RANK = 6
-_MIN_HEAD = 32
 #: Steps of Newton's method for the tilt, which need not be exact.
-_TILT_STEPS = 5
+_TILT_STEPS = 4
 #: Ranks from which single precision would lose digits of the gradient.
 _DOUBLE_FROM = 10
 #: Entries treated together, few enough for the processor's cache.
-_CHUNK = 1 << 17
+_CHUNK = 1 << 18
+#: Log-odds outside the head that are left out, per precision.
+_LOWEST = {torch.float32: -28.0, torch.float64: -60.0}
 
 
 def _log_tail(mean, count, n_trials):
@@ -71,19 +69,57 @@ def n_nodes(k, n_classes, log_tolerance):
     return n
 
 
+class _Circle(NamedTuple):
+    """Constants of the Fourier sums, on the nodes w of the upper half circle.
+
+    Attributes
+    ----------
+    nodes : Tensor of shape (n_nodes, 1)
+    selection : Tensor of shape (n_nodes, 1)
+        w^(1 - k) times the weights of the sums.
+    spread : Tensor of shape (n_nodes, 1, 1)
+        |1 - w|^2.
+    logs : Tensor of shape (2, n_nodes, n_powers)
+        Real and imaginary parts of (-1)^(m - 1) (w^m - 1) / m, for m = 1, 2, ...
+    powers : Tensor of shape (2, n_powers, n_nodes)
+        Real and negative imaginary parts of (-w)^m, for m = 0, 1, ...
+    """
+
+    nodes: torch.Tensor
+    selection: torch.Tensor
+    spread: torch.Tensor
+    logs: torch.Tensor
+    powers: torch.Tensor
+
+
 @lru_cache(maxsize=64)
-def _circle(k, n_classes, exact):
-    """Return the nodes w of the upper half circle and their weights in the Fourier sums."""
+def _circle_arrays(k, n_classes, exact, n_powers):
     n = n_nodes(k, n_classes, math.log(1e-19 if exact else 1e-9))
     index = np.arange(n // 2 + 1)
-    return np.exp(2j * np.pi * index / n), np.where(index == 0, 1.0, 2.0) / n
+    w = np.exp(2j * np.pi * index / n)[:, None]
+    m = np.arange(1, n_powers + 1)
+    logs = -((-1.0) ** m) * (w**m - 1) / m
+    powers = ((-w) ** (m - 1)).T
+    return _Circle(
+        nodes=w,
+        selection=w ** (1 - k) * np.where(index == 0, 1.0, 2.0)[:, None] / n,
+        spread=np.abs(1 - w[:, :, None]) ** 2,
+        logs=np.stack([logs.real, logs.imag]),
+        powers=np.stack([powers.real, -powers.imag]),
+    )
 
 
-def _column(array, like):
-    """Return constants as a column in the precision of `like`."""
-    tensor = torch.from_numpy(array).unsqueeze(1)
-    dtype = like.dtype.to_complex() if tensor.is_complex() else like.dtype
-    return tensor.to(device=like.device, dtype=dtype)
+def _circle(k, n_classes, exact, n_powers, like):
+    """Return the constants in the precision and on the device of `like`."""
+    arrays = _circle_arrays(k, n_classes, exact, n_powers)
+    return _Circle(
+        *(
+            torch.from_numpy(array).to(
+                like.device, like.dtype.to_complex() if np.iscomplexobj(array) else like.dtype
+            )
+            for array in arrays
+        )
+    )
 
 
 def _tilt(x, k, power_sums):
@@ -96,20 +132,23 @@ def _tilt(x, k, power_sums):
     x : Tensor of shape (n_head, n_samples)
         Log-odds of the head, measured from the k-th largest.
     k : int
-    power_sums : list of tensors of shape (n_samples,)
+    power_sums : Tensor of shape (n_powers, n_samples), or None
         Sums of the powers 1, 2, ... of the odds outside the head.
 
     Returns
     -------
     Tensor of shape (n_samples,)
     """
-    tail, tail_squares = power_sums[:2] if power_sums else (0.0, 0.0)
-    shift = torch.log(2 * ((torch.exp(x.clamp(max=0)) * (x <= 0)).sum(0) + tail))
+    below = (torch.exp(x.clamp(max=0)) * (x <= 0)).sum(0)
+    shift = torch.log(2 * (below if power_sums is None else below + power_sums[0]))
     for _ in range(_TILT_STEPS):
         p = torch.sigmoid(x - shift)
-        odds = torch.exp(-shift)
-        mean = p.sum(0) + odds * (tail - odds * tail_squares)
-        squares = (p * p).sum(0) + odds * odds * tail_squares
+        mean, squares = p.sum(0), (p * p).sum(0)
+        if power_sums is not None:
+            odds = torch.exp(-shift)
+            tail_squares = power_sums[1] * odds * odds if len(power_sums) > 1 else 0.0
+            mean = mean + power_sums[0] * odds - tail_squares
+            squares = squares + tail_squares
         step = torch.log((k - 0.5) / mean) * mean / (mean - squares).clamp(min=1e-2)
         shift = shift - step.clamp(-3.0, 3.0)
     return shift
@@ -138,7 +177,7 @@ def _solve(x, k, n_classes, power_sums, exact):
     k : int
     n_classes : int
         Number of classes, in the head or not.
-    power_sums : list of tensors of shape (n_samples,)
+    power_sums : Tensor of shape (n_powers, n_samples), or None
     exact : bool
         Whether errors of 1e-9 are too large.
 
@@ -146,73 +185,81 @@ def _solve(x, k, n_classes, power_sums, exact):
     -------
     log_ratio, shift : Tensors of shape (n_samples,)
     gradient : Tensor of shape (n_head, n_samples)
-    coefficients : list of tensors of shape (n_samples,)
+    coefficients : Tensor of shape (n_powers, n_samples), or None
         The derivative of a class outside the head, divided by its odds, as a polynomial of them.
     """
+    n_powers = 0 if power_sums is None else len(power_sums)
+    circle = _circle(k, n_classes, exact, n_powers, x)
     shift = _tilt(x, k, power_sums)
     x = x - shift
     p, q = torch.sigmoid(x), torch.sigmoid(-x)
-    nodes, weights = _circle(k, n_classes, exact)
-    w = _column(nodes, x)
-    product = _product(p, q, w)
-    for m, power_sum in enumerate(power_sums, start=1):
-        term = power_sum * torch.exp(-m * shift) / m
-        product = product * torch.exp(_column(nodes**m - 1, x) * (term if m % 2 else -term))
-    product = product * _column(nodes ** (1 - k) * weights, x)
-    f_k, f_before = (product / w).real.sum(0), product.real.sum(0)
-    u = product * (1 / f_k - w / f_before)
-    inverse = 1 / (1 - (p * q) * _column(np.abs(1 - nodes) ** 2, x).unsqueeze(1))
+    product = _product(p, q, circle.nodes) * circle.selection
+    if n_powers:
+        degrees = torch.arange(1, n_powers + 1, device=x.device).unsqueeze(1)
+        product = product * torch.exp(
+            torch.complex(*(circle.logs @ (power_sums * torch.exp(-degrees * shift))))
+        )
+    f_k, f_before = (product / circle.nodes).real.sum(0), product.real.sum(0)
+    u = product * (1 / f_k - circle.nodes / f_before)
+    inverse = 1 / (1 - (p * q) * circle.spread)
     real = (inverse * u.real.unsqueeze(1)).sum(0)
-    turned = (inverse * (u / w).real.unsqueeze(1)).sum(0)
-    coefficients = [(u * _column((-nodes) ** m, x)).real.sum(0) for m in range(len(power_sums))]
+    turned = (inverse * (u / circle.nodes).real.unsqueeze(1)).sum(0)
+    coefficients = circle.powers[0] @ u.real + circle.powers[1] @ u.imag if n_powers else None
     return torch.log(f_k / f_before) + shift, shift, p * (q * real + p * turned), coefficients
 
 
 def _n_powers(largest, total, k, exact):
-    """Return how many power sums of the odds outside the head matter.
+    """Return how many power sums of the odds outside the head matter, at most k.
 
     On the processor the odds are looked at; elsewhere that would wait for the device.
     """
-    most = min(k, 20 if exact else 9)
-    if largest.device.type != "cpu":
-        return max(most, 2)
-    # The tilt multiplies odds by at most 2k - 1, and leaves less than k expected successes.
-    sums = ((2 * k - 1) * total).clamp(max=k)
-    odds = torch.minimum((2 * k - 1) * largest, 1.2 * k * largest / total).clamp(max=1 / 6)
-    tolerance = 1e-17 if exact else 3e-8
-    needed = torch.log(tolerance / sums) / torch.log(odds)
-    needed = needed[torch.isfinite(needed)]
-    return int(min(most, max(1, needed.max().ceil().item() if needed.numel() else 1)))
+    most = min(k, 48 if exact else 20)
+    if total.device.type != "cpu" or most == 1:
+        return most
+    # The tilt multiplies odds by at most 2k - 1, and leaves at most k expected successes.
+    ratio, largest, total = (
+        torch.stack([(largest / total).nan_to_num(), largest, total]).amax(1).tolist()
+    )
+    if total == 0:
+        return 1
+    odds = min(1.2 * k * ratio, (2 * k - 1) * largest, 0.5)
+    expected = min(k, (2 * k - 1) * total)
+    needed = math.log((1e-17 if exact else 3e-8) / expected) / math.log(max(odds, 1e-30))
+    return max(1, min(most, math.ceil(needed)))
 
 
-def _odds(rows, reference, temperature, out):
-    """Write exp((scores - reference) / temperature) of some rows to `out`."""
-    torch.sub(rows, reference, out=out)
-    return out.div_(temperature).exp_()
+def _odds(rows, reference, temperature, out, shift=None):
+    """Write exp((scores - reference) / temperature - shift) to `out`, 0 for the smallest.
+
+    Those left out do not count, and their powers would be slow subnormal numbers.
+    """
+    torch.sub(rows, reference, out=out).mul_(1 / temperature)
+    if shift is not None:
+        out.sub_(shift)
+    return torch.nn.functional.threshold_(out, _LOWEST[rows.dtype], -torch.inf).exp_()
 
 
 def _power_sums(scores, reference, temperature, left_out, largest, k):
     """Sum the powers of the odds of the classes that are not `left_out`, row by row."""
     n_samples, n_classes = scores.shape
     step = max(1, _CHUNK // n_classes)
-    buffer = torch.empty_like(scores[:step])
+    odds, power = torch.empty_like(scores[:step]), torch.empty_like(scores[:step])
     chunks = []
     for start in range(0, n_samples, step):
         rows = slice(start, start + step)
-        odds = _odds(scores[rows], reference[rows], temperature, buffer[: len(scores[rows])])
-        odds.scatter_(1, left_out[rows], 0.0)
-        sums = [odds.sum(1)]
+        size = len(scores[rows])
+        first = _odds(scores[rows], reference[rows], temperature, odds[:size])
+        first.scatter_(1, left_out[rows], 0.0)
+        sums = [first.sum(1)]
         n_powers = _n_powers(largest[rows], sums[0], k, scores.dtype == torch.float64)
-        power = odds
+        last = first
         for _ in range(1, n_powers):
-            power = power * odds
-            sums.append(power.sum(1))
+            last = torch.mul(last, first, out=power[:size])
+            sums.append(last.sum(1))
         chunks.append(torch.stack(sums))
-    n_powers = max(2, *map(len, chunks), 2)
-    return [
-        torch.cat([c[m] if m < len(c) else torch.zeros_like(c[0]) for c in chunks])
-        for m in range(n_powers)
-    ]
+    n_powers = max(map(len, chunks))
+    padded = [torch.nn.functional.pad(c, (0, 0, 0, n_powers - len(c))) for c in chunks]
+    return torch.cat(padded, dim=1)
 
 
 class _Plan(NamedTuple):
@@ -239,12 +286,16 @@ class _Plan(NamedTuple):
 
 
 def _plan(scores, k, tau):
-    """Return how to compute the ratio for scores of this shape and type."""
+    """Return how to compute the ratio for scores of this shape and type.
+
+    A head of twice k keeps the odds outside below 1/2, and k power sums are exact; of many powers
+    fewer matter when the head is larger.
+    """
     n_classes = scores.shape[1]
     sign = -1 if 2 * k > n_classes else 1
     rank = n_classes - k if sign < 0 else k
-    n_head = max(_MIN_HEAD, _HEAD_PER_RANK * rank)
-    head = n_head if sign > 0 and 2 * n_head < n_classes and rank == k else None
+    n_head = 2 * k + 4 if k < _DOUBLE_FROM else 4 * k
+    head = n_head if sign > 0 and 2 * n_head < n_classes else None
     double = rank >= _DOUBLE_FROM and scores.device.type != "mps"
     return _Plan(rank, sign, sign * k * tau, head, torch.float64 if double else scores.dtype)
 
@@ -263,14 +314,16 @@ def _forward(scores, target, k, tau):
     plan = _plan(scores, k, tau)
     exact = scores.dtype == torch.float64
     reference, values, head, is_target = _largest_others(scores, target, k, plan.n_head)
-    power_sums, n_others = [], scores.shape[1] - 1
+    power_sums, n_others = None, scores.shape[1] - 1
     if plan.n_head is None:
-        values, head, is_target = scores, None, target
+        values, head = scores, None
     else:
         left_out = torch.cat([head, target], dim=1)
         largest = torch.exp((values[:, -1] - reference[:, 0]) / plan.temperature)
-        power_sums = _power_sums(scores, reference, plan.temperature, left_out, largest, plan.k)
-    step = max(1, _CHUNK // (values.shape[1] * len(_circle(plan.k, n_others, exact)[0])))
+        power_sums = _power_sums(scores, reference, plan.temperature, left_out, largest, k)
+        power_sums = power_sums.to(plan.dtype)
+    n_points = n_nodes(plan.k, n_others, math.log(1e-19 if exact else 1e-9)) // 2 + 1
+    step = max(1, _CHUNK // (values.shape[1] * n_points))
     parts = []
     for start in range(0, len(scores), step):
         rows = slice(start, start + step)
@@ -279,33 +332,37 @@ def _forward(scores, target, k, tau):
             x.scatter_(1, target[rows], -torch.inf)
         else:
             x.masked_fill_(is_target[rows], -torch.inf)
-        sums = [power_sum[rows].to(plan.dtype) for power_sum in power_sums]
-        ratio, shift, gradient, coefficients = _solve(
-            x.T.contiguous(), plan.k, n_others, sums, exact
-        )
-        parts.append((ratio, shift, gradient.T, torch.stack(coefficients, 1) if sums else None))
+        sums = None if power_sums is None else power_sums[:, rows]
+        parts.append(_solve(x.T.contiguous(), plan.k, n_others, sums, exact))
     ratio, shift, gradient, coefficients = (
-        None if part[0] is None else torch.cat(part).to(scores.dtype) for part in zip(*parts)
+        None if part[0] is None else torch.cat(part, dim=-1).to(scores.dtype)
+        for part in zip(*parts)
     )
-    return plan.sign * ratio, reference, shift.unsqueeze(1), head, gradient, coefficients
+    return plan.sign * ratio, reference, shift, head, gradient, coefficients
 
 
 def _backward(grad, scores, target, k, tau, reference, shift, head, gradient, coefficients):
     """Return the gradient in the scores, written once."""
-    grad = (grad / (k * tau)).unsqueeze(1)
+    grad = grad / (k * tau)
+    own = -grad.unsqueeze(1)
+    gradient = (grad * gradient).T
     if head is None:
-        return (grad * gradient).scatter_(1, target, -grad)
+        return gradient.scatter(1, target, own)
     result = torch.empty_like(scores)
-    coefficients = grad * coefficients
-    step = max(1, _CHUNK // scores.shape[1])
-    for start in range(0, len(scores), step):
-        rows = slice(start, start + step)
-        odds = _odds(scores[rows], reference[rows] + shift[rows] * k * tau, k * tau, result[rows])
-        *lower, factor = coefficients[rows].unsqueeze(2).unbind(1)
-        for coefficient in reversed(lower):
-            factor = torch.addcmul(coefficient, factor, odds)
-        odds.mul_(factor)
-    return result.scatter_(1, head, grad * gradient).scatter_(1, target, -grad)
+    factor = torch.empty_like(scores[: max(1, _CHUNK // scores.shape[1])])
+    shift = shift.unsqueeze(1)
+    coefficients = (grad * coefficients).unsqueeze(2)
+    for start in range(0, len(scores), len(factor)):
+        rows = slice(start, start + len(factor))
+        odds = _odds(scores[rows], reference[rows], k * tau, result[rows], shift[rows])
+        if len(coefficients) > 1:
+            polynomial = torch.mul(odds, coefficients[-1, rows], out=factor[: len(odds)])
+            for coefficient in reversed(coefficients[1:-1, rows]):
+                polynomial.add_(coefficient).mul_(odds)
+            odds.mul_(polynomial.add_(coefficients[0, rows]))
+        else:
+            odds.mul_(coefficients[0, rows])
+    return result.scatter_(1, head, gradient).scatter_(1, target, own)
 
 
 def log_ratio_by_products(scores, target, k, tau, margin):
