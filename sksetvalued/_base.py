@@ -140,7 +140,7 @@ class DeepEstimator(BaseEstimator):
 
     # -- what subclasses define -------------------------------------------------------------
 
-    _multilabel = False
+    _targets = "label"
 
     def _loss_supplies(self, n_samples):
         """Return what the loss may ask for, by argument name."""
@@ -246,7 +246,7 @@ class DeepEstimator(BaseEstimator):
         from .networks import build_network
 
         criterion = training.make_criterion(
-            self.loss, self.loss_params, self._loss_supplies(len(train)), self._multilabel
+            self.loss, self.loss_params, self._loss_supplies(len(train)), self._targets
         )
         self._prior_exponent = criterion.prior_exponent
         module = build_network(

@@ -91,8 +91,8 @@ class SetLoss(nn.Module):
         Power of the class prior left in the scores of a network trained with this loss:
         1 when ``softmax(scores)`` estimates p_y(x), 0 when it estimates p_y(x)/prior_y
         up to normalisation.
-    multilabel : bool
-        Whether targets are indicators of shape (n_samples, n_classes).
+    targets : tuple of {"label", "indicator"}
+        Whether targets are class indices, or indicators of shape (n_samples, n_classes).
     real_k : bool
         Whether `k` may be any real number; otherwise an estimator's k is rounded for the loss.
     """
@@ -100,7 +100,7 @@ class SetLoss(nn.Module):
     head = "linear"
     uses_index = False
     prior_exponent = 1.0
-    multilabel = False
+    targets = ("label",)
     real_k = False
 
     def __init_subclass__(cls, name=None, **kwargs):

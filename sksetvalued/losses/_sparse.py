@@ -146,6 +146,11 @@ class SparseTopLoss(SetLoss, name="sparse_top"):
     tensor([[ 0.0000, -0.2500,  0.2500,  0.0000]])
     """
 
+    multilabel = True
+    shift_invariant = True
+
+    targets = ("indicator",)
+
     def forward(self, input, target, sample_weight=None):
         """Return the reduced loss.
 
@@ -192,6 +197,11 @@ class SparsemaxLoss(SetLoss, name="sparsemax"):
     tensor(0.0625)
     """
 
+    multilabel = True
+    shift_invariant = True
+
+    targets = ("label", "indicator")
+
     def forward(self, input, target, sample_weight=None):
         """Return the reduced loss.
 
@@ -237,6 +247,10 @@ class BinaryCrossEntropyLoss(SetLoss, name="bce"):
     >>> BinaryCrossEntropyLoss()(torch.tensor([[9.0, -9.0]]), torch.tensor([[1, 0]]))
     tensor(0.0002)
     """
+
+    multilabel = True
+
+    targets = ("indicator",)
 
     def forward(self, input, target, sample_weight=None):
         """Return the reduced loss.

@@ -44,7 +44,7 @@ class CriterionAdapter(nn.Module):
         return reduce_loss(losses, reduction, sample_weight)
 
 
-def make_criterion(loss, loss_params, supplied, multilabel=False):
+def make_criterion(loss, loss_params, supplied, targets="label"):
     """Build the loss of an estimator.
 
     Parameters
@@ -53,8 +53,8 @@ def make_criterion(loss, loss_params, supplied, multilabel=False):
     loss_params : dict or None
     supplied : dict
         What the estimator can give; a loss takes what its constructor names.
-    multilabel : bool
-        Which of the named losses are known.
+    targets : {"label", "indicator"}
+        What the loss is given; decides which names are known.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def make_criterion(loss, loss_params, supplied, multilabel=False):
     """
     loss_params = dict(loss_params or {})
     if isinstance(loss, str):
-        loss = _by_name(loss, multilabel)
+        loss = _by_name(loss, targets)
     if isinstance(loss, nn.Module):
         if loss_params:
             raise ValueError(
@@ -83,8 +83,8 @@ def make_criterion(loss, loss_params, supplied, multilabel=False):
     return loss if isinstance(loss, SetLoss) else CriterionAdapter(loss)
 
 
-def _by_name(name, multilabel):
-    known = {key: cls for key, cls in LOSSES.items() if cls.multilabel == multilabel}
+def _by_name(name, targets):
+    known = {key: cls for key, cls in LOSSES.items() if targets in cls.targets}
     if name not in known:
         raise ValueError(
             f"loss={name!r} is unknown; use one of {sorted(known)} or a torch criterion."
@@ -92,8 +92,8 @@ def _by_name(name, multilabel):
     return known[name]
 
 
-def accepts(loss, argument, multilabel=False):
+def accepts(loss, argument, targets="label"):
     """Return whether a loss, given by name or class, takes a constructor argument."""
     if isinstance(loss, str):
-        loss = _by_name(loss, multilabel)
+        loss = _by_name(loss, targets)
     return inspect.isclass(loss) and argument in inspect.signature(loss).parameters

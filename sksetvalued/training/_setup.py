@@ -10,9 +10,9 @@ from ._callbacks import BestEpoch, EpochProgress, lr_scheduler
 from ._net import SetNet
 
 OPTIMIZERS = {
-    "adamw": (torch.optim.AdamW, {}),
-    "adam": (torch.optim.Adam, {}),
-    "sgd": (torch.optim.SGD, {"momentum": 0.9, "nesterov": True}),
+    "adamw": (torch.optim.AdamW, {"fused": True}),
+    "adam": (torch.optim.Adam, {"fused": True}),
+    "sgd": (torch.optim.SGD, {"momentum": 0.9, "nesterov": True, "fused": True}),
 }
 
 NET_PREFIXES = ("optimizer__", "iterator_train__", "iterator_valid__", "compile__")
