@@ -146,7 +146,6 @@ class SparseTopLoss(SetLoss, name="sparse_top"):
     tensor([[ 0.0000, -0.2500,  0.2500,  0.0000]])
     """
 
-    multilabel = True
     shift_invariant = True
 
     targets = ("indicator",)
@@ -197,7 +196,6 @@ class SparsemaxLoss(SetLoss, name="sparsemax"):
     tensor(0.0625)
     """
 
-    multilabel = True
     shift_invariant = True
 
     targets = ("label", "indicator")
@@ -247,8 +245,6 @@ class BinaryCrossEntropyLoss(SetLoss, name="bce"):
     >>> BinaryCrossEntropyLoss()(torch.tensor([[9.0, -9.0]]), torch.tensor([[1, 0]]))
     tensor(0.0002)
     """
-
-    multilabel = True
 
     targets = ("indicator",)
 
