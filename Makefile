@@ -1,0 +1,42 @@
+# What the continuous integration runs (.ci/run), one target for each step.
+PYTHON ?= python
+PIP = $(PYTHON) -m pip
+SPHINX = $(PYTHON) -m sphinx -W --keep-going -n -q
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: help install lint format test test-slow quickstart docs benchmarks ci clean
+
+help:  ## Show the targets.
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+install:  ## Install the package to work on it, with what tests and documentation need.
+	$(PIP) install -e ".[test,docs]"
+
+lint:  ## Check style and format.
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+
+format:  ## Mend what can be mended automatically.
+	$(PYTHON) -m ruff check --fix .
+	$(PYTHON) -m ruff format .
+
+test:  ## Run the tests and the doctests.
+	$(PYTHON) -m pytest
+
+test-slow:  ## Run the statistical and long tests.
+	$(PYTHON) -m pytest -m slow -n 0 --timeout 1800
+
+quickstart:  ## Run the first example.
+	$(PYTHON) examples/plot_quickstart.py
+
+docs:  ## Build the documentation, with warnings as errors and without the network.
+	$(SPHINX) -b html docs docs/_build/html
+
+benchmarks:  ## Measure the speed of losses and rules against the alternatives.
+	$(PYTHON) -m benchmarks
+
+ci:  ## Run everything that the continuous integration runs.
+	.ci/run
+
+clean:  ## Remove what the builds leave.
+	rm -rf build dist docs/_build docs/auto_examples docs/api/generated docs/sg_execution_times.rst
