@@ -226,9 +226,9 @@ class AverageSizeSelector:
 
     def __init__(self, k, min_size=0, max_size=None, total=None):
         self.k, self.min_size, self.max_size, self.total = k, min_size, max_size, total
-        self.weight_seen = 0.0
+        self.weight_seen, self.rows_seen = 0.0, 0
         self.values, self.weights = [], []
-        self.n_kept = 0
+        self.n_kept = self.n_left_by_pruning = 0
         # The largest value dropped so far, and the weight of the entries dropped at that value.
         self.level, self.level_weight = None, 0.0
 
@@ -242,21 +242,21 @@ class AverageSizeSelector:
     def _update_block(self, block, weight):
         if weight is not None:
             block, weight = block[weight > 0], weight[weight > 0]
+        self.rows_seen += len(block)
         self.weight_seen += len(block) if weight is None else weight.sum()
         pool = self._pool(block)
+        keep = np.ones(pool.shape, dtype=bool)
         if self.level is not None:
             keep = pool > self.level
             self.level_weight += _weight_of(pool == self.level, weight)
-        else:
-            keep = slice(None)
-        self.values.append(pool[keep].ravel() if self.level is not None else pool.flatten())
+        self.values.append(pool[keep])
         if weight is not None and not self.weights:
             self.weights = [np.ones(len(v)) for v in self.values[:-1]]
         if weight is not None or self.weights:
             column = np.ones(len(pool)) if weight is None else weight
-            self.weights.append(np.broadcast_to(column[:, None], pool.shape)[keep].ravel())
+            self.weights.append(np.broadcast_to(column[:, None], pool.shape)[keep])
         self.n_kept += len(self.values[-1])
-        if self.n_kept > 2 * self._capacity():
+        if self.n_kept > 1.5 * max(self._capacity(), self.n_left_by_pruning):
             self._prune()
 
     def _pool(self, block):
@@ -272,36 +272,36 @@ class AverageSizeSelector:
         return (self.k - self.min_size) * total
 
     def _capacity(self):
-        if self.total is not None:
+        """Return how many entries to keep; pruning waits until there are half as many again."""
+        if self.total is not None and not self.weights:
             return int(np.ceil(self._budget(self.total))) + 2
-        return max(FREE_ENTRIES, int(SLACK * (self._budget(self.weight_seen) + 1)))
+        return max(FREE_ENTRIES, int(SLACK * (self._budget(self.rows_seen) + 1)))
 
     def _prune(self):
         """Drop the entries that cannot matter, remembering the largest of them."""
         values, weights = self._gathered()
         if weights is None:
             cut = len(values) - self._capacity()
-            values = np.partition(values, cut)
-            dropped, values = values[:cut], values[cut:]
-            level = dropped.max() if cut > 0 else None
-            level_weight = float(np.count_nonzero(dropped == level))
+            values.partition(cut)
+            dropped, lost = values[:cut], np.ones(1)
         else:
-            order = np.argsort(-values, kind="stable")
+            order = np.argsort(values)
             values, weights = values[order], weights[order]
-            spent = np.cumsum(weights)
             budget = self._budget(self.total or SLACK * self.weight_seen)
-            cut = min(len(values), np.searchsorted(spent, budget, side="right") + 2)
-            dropped, dropped_weights = values[cut:], weights[cut:]
-            values, weights = values[:cut], weights[:cut]
-            level = dropped[0] if len(dropped) else None
-            level_weight = float(dropped_weights[dropped == level].sum())
-        if level is not None:
-            same = self.level is not None and level == self.level
-            self.level, self.level_weight = level, level_weight + same * self.level_weight
-        self.values, self.n_kept = [values], len(values)
-        self.weights = [] if weights is None else [weights]
+            spent = np.cumsum(weights[::-1])
+            cut = max(0, len(values) - 2 - np.searchsorted(spent, budget, side="right"))
+            dropped, lost = values[:cut], weights[:cut]
+        if cut > 0:
+            level = dropped.max()
+            before = self.level_weight if level == self.level else 0.0
+            self.level = level
+            self.level_weight = before + float(np.sum((dropped == level) * lost))
+        self.values = [values[cut:].copy()]
+        self.weights = [] if weights is None else [weights[cut:].copy()]
+        self.n_kept = self.n_left_by_pruning = len(self.values[0])
 
     def _gathered(self):
+        """Return the values and weights kept, in arrays that may be changed."""
         values = np.concatenate(self.values)
         return values, np.concatenate(self.weights) if self.weights else None
 
@@ -325,7 +325,8 @@ class AverageSizeSelector:
         m = largest_count(self.k, n) - self.min_size * n
         if m < len(values):
             # Only the m + 1 largest are looked at; the rest of the array is left unsorted.
-            values = np.partition(values, len(values) - m - 1)[len(values) - m - 1 :]
+            values.partition(len(values) - m - 1)
+            values = values[len(values) - m - 1 :]
             lower = values[0]
             above = values[values > lower]
             return between(above.min() if above.size else None, lower)

@@ -125,7 +125,7 @@ class AverageK(SetRule):
     below by less than 1/n' unless scores tie.
 
     `partial_fit` keeps the ``k * n_samples`` largest scores when `n_samples` is announced.
-    Otherwise the first four million, and afterwards twice what the samples so far need:
+    Otherwise, or with weights, four million, and afterwards twice what the samples so far need:
     enough for shuffled samples, and an error says so where it is not.
 
     References
@@ -179,7 +179,10 @@ class AverageK(SetRule):
         if self._every_class:
             return
         if self._selector is None:
-            self._open_selector(len(y_score), weight, total)
+            self._selector = AverageSizeSelector(self.k, *self._bounds, total=total)
+        if weight is not None:
+            # How much weight later chunks will bring is not known.
+            self._selector.total = weight.sum() if len(y_score) == total else None
         for rows in row_blocks(y_score.shape):
             chunk_weight = None if weight is None else weight[rows]
             self._selector.update(self._rank(y_score[rows]), chunk_weight)
@@ -187,12 +190,6 @@ class AverageK(SetRule):
 
     def _close(self):
         self._threshold, self._selector = self.threshold_, None
-
-    def _open_selector(self, n_new, weight, total):
-        if weight is not None:
-            # How much weight later chunks will bring is not known.
-            total = weight.sum() if n_new == total else None
-        self._selector = AverageSizeSelector(self.k, *self._bounds, total=total)
 
     @property
     def threshold_(self):
