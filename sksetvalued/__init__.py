@@ -1,6 +1,7 @@
 """Set-valued classification with deep networks, the scikit-learn way."""
 
 from ._average_k import AverageKClassifier
+from ._persistence import load, save
 from ._plug_in import PlugInClassifier
 from ._sets import predict_labels, predict_set
 from ._top_k import TopKClassifier
@@ -12,6 +13,8 @@ __all__ = [
     "PlugInClassifier",
     "TopKClassifier",
     "__version__",
+    "load",
     "predict_labels",
     "predict_set",
+    "save",
 ]

@@ -1,0 +1,329 @@
+"""Saving and loading fitted estimators without running code."""
+
+import hashlib
+import json
+import os
+import re
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import sklearn
+import torch
+from sklearn.utils.validation import check_is_fitted
+
+from ._encoding import NotEncodable, decode, encode
+
+#: Raised by one whenever a file can no longer be read by earlier versions.
+FORMAT = 1
+NETWORK = "network."
+#: What is made anew when a file is loaded.
+REBUILT = {"net_", "rule_", "history_", "device_"}
+ATTRIBUTE = re.compile(r"_?[a-z][a-z0-9_]*")
+
+ALTERNATIVE = "or use joblib.dump, whose files run code when loaded and must be trusted"
+REMEDIES = {
+    "backbone": (
+        "keep the weights, safetensors.torch.save_file(model.net_.module_.state_dict(), path), "
+        f"and build the model from your own code; {ALTERNATIVE}"
+    ),
+    "transform": (
+        "save copy.copy(model).set_params(transform=None), and after loading call "
+        f"set_params(transform=...) again; {ALTERNATIVE}"
+    ),
+    "loss": f"give the loss by its name and its arguments in loss_params; {ALTERNATIVE}",
+}
+
+
+def _estimators():
+    """Return the classes that can be saved, by name."""
+    import sksetvalued
+
+    names = ("TopKClassifier", "AverageKClassifier", "SparseTopClassifier")
+    return {name: getattr(sksetvalued, name) for name in names if hasattr(sksetvalued, name)}
+
+
+def save(model, path):
+    """Write a fitted estimator to a file that cannot run code when it is loaded.
+
+    The tensors are stored as safetensors, all else as JSON in the header of the same file, with
+    a checksum of both. The checksum finds damage, not forgery: a file says nothing about who
+    wrote it. The state of the optimizer is not stored; training may go on, from its beginning.
+
+    Parameters
+    ----------
+    model : TopKClassifier, AverageKClassifier or SparseTopClassifier
+        Fitted. For a search, save its ``best_estimator_``.
+    path : path-like
+        Written whole or not at all.
+
+    Raises
+    ------
+    TypeError
+        An estimator of another class.
+    ValueError
+        A parameter that is code, such as a module of your own; the message says what to do.
+
+    See Also
+    --------
+    load : Read the file.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_iris
+    >>> from sksetvalued import TopKClassifier, load, save
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = TopKClassifier(k=2, max_epochs=1).fit(X, y)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(clf, os.path.join(folder, "clf.safetensors"))
+    ...     loaded = load(os.path.join(folder, "clf.safetensors"))
+    >>> np.array_equal(clf.predict_set(X), loaded.predict_set(X))
+    True
+    """
+    from safetensors.torch import save_file
+
+    known = _estimators()
+    if type(model) is not known.get(type(model).__name__):
+        raise TypeError(
+            f"save writes fitted estimators of {sorted(known)}, got {type(model).__name__}. Save "
+            "the `best_estimator_` of a search and the last step of a Pipeline by themselves; use "
+            "joblib or skops for estimators of scikit-learn, and for those that hold one."
+        )
+    check_is_fitted(model)
+    tensors = {}
+    content = json.dumps(_describe(model, tensors), allow_nan=False, sort_keys=True)
+    tensors = {k: t.detach().cpu().contiguous().clone() for k, t in tensors.items()}
+    header = {"sksetvalued": content, "sha256": _checksum(content, tensors)}
+    partial = f"{os.fspath(path)}.part{os.getpid()}"
+    try:
+        save_file(tensors, partial, metadata=header)
+        os.replace(partial, path)
+    finally:
+        if os.path.exists(partial):
+            os.remove(partial)
+
+
+def _describe(model, tensors):
+    """Return the document of the header, and put the tensors into `tensors`."""
+    module = getattr(model.net_.module_, "_orig_mod", model.net_.module_)
+    tensors.update({NETWORK + name: t for name, t in module.state_dict().items()})
+    params = model.get_params(deep=False)
+    fitted = {k: v for k, v in vars(model).items() if k not in params and k not in REBUILT}
+    rule = vars(model.rule_) if hasattr(model, "rule_") else None
+    return {
+        "format": FORMAT,
+        "versions": _versions(),
+        "estimator": type(model).__name__,
+        "params": {k: _encode_param(k, v, tensors) for k, v in params.items()},
+        "fitted": _encode_fitted("fitted", fitted, tensors),
+        "rule": None if rule is None else _encode_fitted("rule", rule, tensors),
+        "history": _encode_fitted("history", {"rows": list(model.history_)}, tensors),
+    }
+
+
+def _versions():
+    from sksetvalued import __version__
+
+    versions = {"sksetvalued": __version__, "torch": torch.__version__}
+    return versions | {"numpy": np.__version__, "sklearn": sklearn.__version__}
+
+
+def _encode_param(name, value, tensors):
+    try:
+        return encode(value, tensors, f"params.{name}")
+    except NotEncodable as error:
+        remedy = REMEDIES.get(
+            name,
+            f"prediction does not need it: save copy.copy(model).set_params({name}=...) with "
+            f"another value, such as the default; {ALTERNATIVE}",
+        )
+        raise ValueError(
+            f"{name} cannot be written without code, it holds {error}: {remedy}."
+        ) from error
+
+
+def _encode_fitted(group, values, tensors):
+    try:
+        return {k: encode(v, tensors, f"{group}.{k}") for k, v in values.items()}
+    except NotEncodable as error:
+        raise ValueError(
+            f"a fitted attribute ({group}) cannot be written without code, it holds {error}: "
+            f"labels must be strings or numbers; {ALTERNATIVE}."
+        ) from error
+
+
+def _checksum(content, tensors):
+    digest = hashlib.sha256(content.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].contiguous()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def load(path):
+    """Read a fitted estimator written by :func:`save`. No code in the file is run.
+
+    The network goes to the device of the parameter `device` where that exists, else to the CPU.
+
+    Parameters
+    ----------
+    path : path-like
+
+    Returns
+    -------
+    model : TopKClassifier, AverageKClassifier or SparseTopClassifier
+
+    Raises
+    ------
+    FileNotFoundError
+    ValueError
+        A file of another kind, of a newer version, truncated or changed.
+
+    See Also
+    --------
+    save : Write the file; has an example.
+
+    Examples
+    --------
+    >>> from sksetvalued import load
+    >>> load("elsewhere.safetensors")
+    Traceback (most recent call last):
+        ...
+    FileNotFoundError: there is no file 'elsewhere.safetensors'.
+    """
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"there is no file {os.fspath(path)!r}.")
+    header, tensors = _read(path)
+    document = _checked_document(path, header, tensors)
+    try:
+        return _rebuild(document, tensors)
+    except (ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
+        raise ValueError(
+            f"{os.fspath(path)!r} does not describe an estimator that this version can build: "
+            f"{error}."
+        ) from error
+
+
+def _read(path):
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = file.keys()
+            return file.metadata() or {}, {name: file.get_tensor(name) for name in names}
+    except (SafetensorError, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"{os.fspath(path)!r} is not a complete file of sksetvalued.save: {error}."
+        ) from error
+
+
+def _checked_document(path, header, tensors):
+    """Return the JSON document, once the format is known and the checksum agrees."""
+    name = os.fspath(path)
+    try:
+        document = json.loads(header["sksetvalued"])
+        version = document["format"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{name!r} was not written by sksetvalued.save.") from error
+    if not isinstance(version, int) or version > FORMAT:
+        writer = document.get("versions", {}).get("sksetvalued")
+        raise ValueError(
+            f"{name!r} has format {version!r}, written by sksetvalued {writer}; this version "
+            f"reads formats up to {FORMAT}: update sksetvalued."
+        )
+    if header.get("sha256") != _checksum(header["sksetvalued"], tensors):
+        raise ValueError(
+            f"{name!r} is damaged or was changed since it was written: its checksum does not "
+            "agree. Save the model again."
+        )
+    return document
+
+
+def _rebuild(document, tensors):
+    """Return the estimator that a document describes."""
+    from skorch.history import History
+
+    known = _estimators()
+    if document["estimator"] not in known:
+        raise ValueError(f"its estimator {document['estimator']!r} is unknown")
+    cls = known[document["estimator"]]
+    model = cls(**{k: decode(v, tensors) for k, v in document["params"].items()})
+    for name, value in document["fitted"].items():
+        if not ATTRIBUTE.fullmatch(name) or hasattr(cls, name):
+            raise ValueError(f"it has a fitted attribute {name!r}")
+        setattr(model, name, decode(value, tensors))
+    model.device_ = _device(model.device)
+    if document["rule"] is not None:
+        model.rule_ = _rebuild_rule(model, document["rule"], tensors)
+    model.net_ = _rebuild_net(model, tensors)
+    history = History(decode(document["history"]["rows"], tensors))
+    model.history_ = model.net_.history = history
+    return model
+
+
+def _device(device):
+    from .training import resolve_device
+
+    try:
+        return resolve_device(device)
+    except ValueError:
+        return "cpu"
+
+
+def _rebuild_rule(model, state, tensors):
+    with warnings.catch_warnings():
+        # Of k >= n_classes the user was told when fitting.
+        warnings.simplefilter("ignore", UserWarning)
+        rule = model._rule().fit(np.zeros((1, model._n_outputs)))
+    if vars(rule).keys() != state.keys():
+        raise ValueError(f"its rule has the attributes {sorted(state)}")
+    vars(rule).update({k: decode(v, tensors) for k, v in state.items()})
+    return rule
+
+
+def _rebuild_net(model, tensors):
+    """Return the trained net, with a new optimizer."""
+    from . import training
+    from .networks import build_network
+
+    # The positions of the training samples, which some losses keep, are of no use any more.
+    supplies = model._loss_supplies(1)
+    criterion = training.make_criterion(model.loss, model.loss_params, supplies, model._targets)
+    state = {k.removeprefix(NETWORK): t for k, t in tensors.items() if k.startswith(NETWORK)}
+    module = build_network(
+        model.backbone,
+        _backbone_params(model),
+        None,
+        model.input_shape_,
+        model._n_outputs,
+        criterion.head,
+        normalization=_statistics(state),
+    )
+    module.load_state_dict(state)
+    if len(model.input_shape_) == 3:
+        module = module.to(memory_format=torch.channels_last)
+    in_memory = SimpleNamespace(in_memory=model.input_kind_ in ("table", "image"))
+    return training.make_net(module, criterion, in_memory, None, 1, model._options())
+
+
+def _backbone_params(model):
+    params = dict(model.backbone_params or {})
+    # torchvision sets it together with the weights, which are in the file already.
+    if model.backbone in ("googlenet", "inception_v3") and isinstance(model.weights, str):
+        from .networks._torchvision import named_weights
+
+        if not os.path.isfile(model.weights) and named_weights(model.backbone, model.weights):
+            params.setdefault("transform_input", True)
+    return params
+
+
+def _statistics(state):
+    from .networks import ChannelStatistics
+
+    if "normalize.mean" not in state:
+        return None
+    mean, std = (state[f"normalize.{name}"].flatten().tolist() for name in ("mean", "std"))
+    return ChannelStatistics(tuple(mean), tuple(std))

@@ -1,0 +1,367 @@
+"""Files of save: what is kept, what is refused, and what damage does."""
+
+import copy
+import json
+import pickle
+import struct
+
+import joblib
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import make_blobs
+from sklearn.model_selection import GridSearchCV
+from torch import nn
+
+from sksetvalued import AverageKClassifier, PlugInClassifier, TopKClassifier, load, save
+from sksetvalued._encoding import NotEncodable, decode, encode
+
+X, Y = make_blobs(120, n_features=5, centers=6, random_state=0)
+IMAGES = np.random.default_rng(0).integers(0, 256, (30, 12, 12, 3), dtype=np.uint8)
+NAMES = np.array(["ash", "birch", "cedar", "elm", "fir", "oak"])
+
+
+def fitted(cls=TopKClassifier, X=X, y=Y, **params):
+    return cls(**{"k": 2, "max_epochs": 2, "random_state": 0, **params}).fit(X, y)
+
+
+def saved_and_loaded(model, folder):
+    save(model, folder / "model.safetensors")
+    return load(folder / "model.safetensors")
+
+
+class TestRoundTrip:
+    @pytest.mark.filterwarnings("ignore:k=50 is at least the number of classes")
+    @pytest.mark.parametrize(
+        "params",
+        [
+            {},
+            {"objective": "macro"},
+            {"loss": "cross_entropy", "backbone": (8, 4)},
+            {"loss": "logit_adjusted", "loss_params": {"tau": np.float64(0.5)}},
+            {"max_margin": 0.2, "scale": 20.0},
+            {"loss": "ldam", "optimizer": torch.optim.SGD},
+            {"backbone": "mlp", "backbone_params": {"hidden": (7,), "dropout": 0.1}},
+            {"validation_fraction": 0.2, "patience": 1, "lr_schedule": "cosine"},
+            {"k": 50},
+        ],
+    )
+    def test_top_k_classifiers(self, tmp_path, params):
+        model = fitted(**params)
+        loaded = saved_and_loaded(model, tmp_path)
+        np.testing.assert_array_equal(loaded.predict_set(X), model.predict_set(X))
+        np.testing.assert_array_equal(loaded.decision_function(X), model.decision_function(X))
+        assert loaded.get_params() == model.get_params()
+        assert list(loaded.history_) == list(model.history_)
+
+    @pytest.mark.filterwarnings("ignore:k=6 is at least the number of classes")
+    @pytest.mark.parametrize(
+        "params",
+        [
+            {},
+            {"objective": "macro", "k": 1.5},
+            {"loss": "cross_entropy", "rule_params": {"min_size": 1, "max_size": 4}},
+            {"loss": "role", "loss_params": {"beta": 0.1}},
+            {"calibration_fraction": None, "k": 6},
+        ],
+    )
+    def test_average_k_classifiers_keep_their_threshold(self, tmp_path, params):
+        model = fitted(AverageKClassifier, **params)
+        loaded = saved_and_loaded(model, tmp_path)
+        assert loaded.threshold_ == model.threshold_
+        np.testing.assert_array_equal(loaded.predict_set(X), model.predict_set(X))
+        recalibrated = [m.set_params(k=3).calibrate(X).predict_set(X) for m in (model, loaded)]
+        np.testing.assert_array_equal(*recalibrated)
+
+    @pytest.mark.parametrize(
+        "labels",
+        [
+            NAMES,
+            NAMES.astype(object),
+            np.arange(6) * 10 - 20,
+            np.arange(6) * 1.0,
+            np.arange(6) % 2 == 0,
+        ],
+    )
+    def test_labels_of_any_kind(self, tmp_path, labels):
+        model = fitted(y=labels[Y], k=1)
+        loaded = saved_and_loaded(model, tmp_path)
+        assert loaded.classes_.dtype == model.classes_.dtype
+        np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+        np.testing.assert_array_equal(loaded.class_counts_, model.class_counts_)
+
+    def test_names_of_features(self, tmp_path):
+        import pandas as pd
+
+        frame = pd.DataFrame(X, columns=list("abcde"))
+        loaded = saved_and_loaded(fitted(X=frame), tmp_path)
+        assert loaded.feature_names_in_.tolist() == list("abcde")
+        with pytest.raises(ValueError, match="feature names"):
+            loaded.predict(frame[list("edcba")])
+
+    @pytest.mark.parametrize("backbone", [None, "resnet18", "densenet40_40"])
+    def test_networks_of_images(self, tmp_path, backbone):
+        params = {"backbone_params": {"depth": 10}} if backbone == "densenet40_40" else {}
+        model = fitted(X=IMAGES, y=np.arange(30) % 3, backbone=backbone, max_epochs=1, **params)
+        loaded = saved_and_loaded(model, tmp_path)
+        np.testing.assert_array_equal(
+            loaded.decision_function(IMAGES), model.decision_function(IMAGES)
+        )
+
+    def test_training_goes_on(self, tmp_path):
+        model = TopKClassifier(k=1, loss="cross_entropy", lr=1e-2, random_state=0)
+        for _ in range(3):
+            model.partial_fit(X, Y, classes=np.arange(6))
+        loaded = saved_and_loaded(model, tmp_path)
+        before = loaded.decision_function(X)
+        for _ in range(20):
+            loaded.partial_fit(X, Y)
+        assert not np.array_equal(loaded.decision_function(X), before)
+        assert loaded.score(X, Y) > 0.9
+
+    def test_a_file_can_be_written_over(self, tmp_path):
+        first, second = fitted(), fitted(random_state=1)
+        saved_and_loaded(first, tmp_path)
+        loaded = saved_and_loaded(second, tmp_path)
+        np.testing.assert_array_equal(loaded.decision_function(X), second.decision_function(X))
+        assert [p.name for p in tmp_path.iterdir()] == ["model.safetensors"]
+
+    def test_weights_given_by_a_file_are_not_read_again(self, tmp_path):
+        source = fitted(backbone=(8,)).net_.module_.backbone
+        torch.save(source.state_dict(), tmp_path / "w.pt")
+        model = fitted(backbone=(8,), weights=tmp_path / "w.pt")
+        (tmp_path / "w.pt").unlink()
+        loaded = saved_and_loaded(model, tmp_path)
+        np.testing.assert_array_equal(loaded.decision_function(X), model.decision_function(X))
+
+    @pytest.mark.parametrize("module", [pickle, joblib])
+    def test_pickle_and_joblib(self, tmp_path, module):
+        for cls in (TopKClassifier, AverageKClassifier):
+            model = fitted(cls)
+            with open(tmp_path / "model", "wb") as file:
+                module.dump(model, file)
+            with open(tmp_path / "model", "rb") as file:
+                loaded = module.load(file)
+            np.testing.assert_array_equal(loaded.predict_set(X), model.predict_set(X))
+
+    def test_a_model_of_a_device_that_is_not_here_goes_to_the_cpu(self, tmp_path):
+        if torch.cuda.is_available():
+            pytest.skip("the machine has the device")
+        model = fitted()
+        model.device = "cuda"
+        loaded = saved_and_loaded(model, tmp_path)
+        assert loaded.net_.device == "cpu"
+        np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+
+
+class TestRefusals:
+    def test_an_own_module(self, tmp_path):
+        for backbone in (nn.Linear(5, 4), lambda shape: nn.Linear(shape[0], 4)):
+            with pytest.raises(ValueError, match=r"backbone cannot be written.*state_dict"):
+                save(fitted(backbone=backbone), tmp_path / "m")
+        assert not list(tmp_path.iterdir())
+
+    def test_an_own_loss(self, tmp_path):
+        with pytest.raises(ValueError, match=r"loss cannot.*name"):
+            save(fitted(loss=nn.CrossEntropyLoss()), tmp_path / "m")
+
+    def test_callbacks(self, tmp_path):
+        from skorch.callbacks import Callback
+
+        with pytest.raises(ValueError, match=r"callbacks cannot.*set_params\(callbacks="):
+            save(fitted(callbacks=[Callback()]), tmp_path / "m")
+
+    def test_transforms_and_the_way_out_that_the_message_gives(self, tmp_path):
+        def invert(x):
+            return 255 - x
+
+        model = fitted(X=IMAGES, y=np.arange(30) % 3, transform={"eval": invert}, max_epochs=1)
+        with pytest.raises(ValueError, match=r"copy\.copy\(model\)\.set_params\(transform=None\)"):
+            save(model, tmp_path / "m")
+        save(copy.copy(model).set_params(transform=None), tmp_path / "m")
+        loaded = load(tmp_path / "m").set_params(transform={"eval": invert})
+        np.testing.assert_array_equal(loaded.predict_proba(IMAGES), model.predict_proba(IMAGES))
+
+    def test_a_generator(self, tmp_path):
+        with pytest.raises(ValueError, match="random_state cannot"):
+            save(fitted(random_state=np.random.RandomState(0)), tmp_path / "m")
+
+    def test_other_estimators(self, tmp_path):
+        search = GridSearchCV(TopKClassifier(k=2, max_epochs=1), {"lr": [1e-2]}, cv=2).fit(X, Y)
+        with pytest.raises(TypeError, match="best_estimator_"):
+            save(search, tmp_path / "m")
+        save(search.best_estimator_, tmp_path / "m")
+        with pytest.raises(TypeError, match="got PlugInClassifier"):
+            save(PlugInClassifier(search.best_estimator_, None), tmp_path / "m")
+
+        class Own(TopKClassifier):
+            pass
+
+        with pytest.raises(TypeError, match="got Own"):
+            save(Own(), tmp_path / "m")
+
+    def test_an_estimator_that_is_not_fitted(self, tmp_path):
+        from sklearn.exceptions import NotFittedError
+
+        with pytest.raises(NotFittedError):
+            save(TopKClassifier(), tmp_path / "m")
+
+
+@pytest.fixture(scope="module")
+def content(tmp_path_factory):
+    """The bytes of a file of save."""
+    path = tmp_path_factory.mktemp("files") / "m"
+    save(fitted(AverageKClassifier), path)
+    return path.read_bytes()
+
+
+def header_of(content):
+    size = struct.unpack("<Q", content[:8])[0]
+    return json.loads(content[8 : 8 + size]), content[8 + size :]
+
+
+def with_header(header, data):
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def with_document(content, change):
+    """Return the file with a changed document and the checksum that belongs to it."""
+    from safetensors.torch import load as load_tensors
+
+    from sksetvalued._persistence import _checksum
+
+    header, data = header_of(content)
+    document = json.loads(header["__metadata__"]["sksetvalued"])
+    change(document)
+    text = json.dumps(document)
+    checksum = _checksum(text, load_tensors(content))
+    header["__metadata__"] = {"sksetvalued": text, "sha256": checksum}
+    return with_header(header, data)
+
+
+class TestDamage:
+    def loading(self, content, folder):
+        (folder / "m").write_bytes(content)
+        return load(folder / "m")
+
+    def test_the_helpers_rewrite_a_file_that_loads(self, content, tmp_path):
+        model = self.loading(with_document(content, lambda d: None), tmp_path)
+        assert isinstance(model, AverageKClassifier)
+
+    @pytest.mark.parametrize("share", [0.0, 0.001, 0.1, 0.5, 0.9, 0.9999])
+    def test_a_truncated_file(self, content, tmp_path, share):
+        with pytest.raises(ValueError, match="complete file"):
+            self.loading(content[: int(share * len(content))], tmp_path)
+
+    def test_a_longer_file(self, content, tmp_path):
+        with pytest.raises(ValueError, match="complete file"):
+            self.loading(content + b"more", tmp_path)
+
+    def test_any_changed_byte_is_noticed(self, content, tmp_path):
+        """No change of one byte loads into a model (100 places spread over the file)."""
+        for place in np.linspace(0, len(content) - 1, 100).astype(int):
+            changed = bytearray(content)
+            changed[place] ^= 1
+            with pytest.raises(ValueError, match="/m'"):
+                self.loading(bytes(changed), tmp_path)
+
+    def test_a_newer_format_says_to_update(self, content, tmp_path):
+        newer = with_document(content, lambda d: d.update(format=2, versions={"sksetvalued": "9"}))
+        with pytest.raises(ValueError, match=r"format 2, written by sksetvalued 9.*update"):
+            self.loading(newer, tmp_path)
+
+    def test_files_of_others(self, content, tmp_path):
+        with pytest.raises(ValueError, match="complete file"):
+            self.loading(pickle.dumps({"a": 1}), tmp_path)
+        header, data = header_of(content)
+        del header["__metadata__"]
+        with pytest.raises(ValueError, match=r"not written by sksetvalued\.save"):
+            self.loading(with_header(header, data), tmp_path)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda d: d.update(estimator="GridSearchCV"),
+            lambda d: d["params"].update(unknown=3),
+            lambda d: d["params"].pop("fitted", None) or d["params"].update(backbone="os.system"),
+            lambda d: d["params"].update(optimizer={"optimizer": "Optimizer.__init__"}),
+            lambda d: d["params"].update(optimizer={"optimizer": "sys"}),
+            lambda d: d["params"].update(callbacks={"eval": "1"}),
+            lambda d: d["params"].update(loss_params=[1]),
+            lambda d: d["params"].update(backbone={"tuple": [3]}),
+            lambda d: d["fitted"].update(predict="x"),
+            lambda d: d["fitted"].update({"__class__": "x"}),
+            lambda d: d["fitted"].pop("classes_"),
+            lambda d: d["fitted"].update(
+                classes_={"array": {"dtype": "O", "shape": [1], "data": [1]}}
+            ),
+            lambda d: d["fitted"].update(input_shape_={"tuple": [9]}),
+            lambda d: d["rule"].update(other=1),
+            lambda d: d.pop("history"),
+        ],
+    )
+    def test_a_document_that_was_forged_with_its_checksum(self, content, tmp_path, change):
+        with pytest.raises(ValueError, match=r"/m' does not describe"):
+            self.loading(with_document(content, change), tmp_path)
+
+    def test_no_file(self, tmp_path):
+        with pytest.raises(FileNotFoundError, match="absent"):
+            load(tmp_path / "absent")
+
+
+class TestEncoding:
+    @pytest.mark.parametrize(
+        "value",
+        [
+            None,
+            True,
+            3,
+            -2.5,
+            "text",
+            (1, (2, [3.0, None])),
+            {"a": {"b": (1,)}, "float": 1.0, "tuple": []},
+            torch.optim.Adam,
+        ],
+    )
+    def test_values_come_back_with_their_types(self, value):
+        text = json.dumps(encode(value, {}, "x"), allow_nan=False)
+        assert decode(json.loads(text), {}) == value
+        assert type(decode(json.loads(text), {})) is type(value)
+
+    @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+    def test_numbers_that_json_lacks(self, value):
+        text = json.dumps(encode([value, np.array([value, 1])], {}, "x"), allow_nan=False)
+        number, array = decode(json.loads(text), {})
+        np.testing.assert_equal(number, value)
+        np.testing.assert_array_equal(array, [value, 1])
+
+    def test_doubles_keep_every_bit(self):
+        values = np.random.default_rng(0).standard_normal((5, 4)) * 1e-30
+        text = json.dumps(encode(values, {}, "x"))
+        np.testing.assert_array_equal(decode(json.loads(text), {}), values)
+
+    @pytest.mark.parametrize(
+        "value", [object(), len, {1: 2}, {1}, nn.Module, np.array([None]), 1j, range(3)]
+    )
+    def test_code_and_objects_are_refused(self, value):
+        with pytest.raises(NotEncodable):
+            encode({"a": [value]}, {}, "x")
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            [1],
+            {"a": 1, "b": 2},
+            {"code": "1"},
+            {"optimizer": "lr_scheduler"},
+            {"array": {"dtype": "O", "shape": [1], "data": [{"float": "1"}]}},
+            {"array": {"dtype": "V8", "shape": [1], "data": [1]}},
+            {"array": {"dtype": "i8", "shape": [3], "data": [1]}},
+            {"tensor": "absent"},
+            {"tuple": 3},
+        ],
+    )
+    def test_what_encode_does_not_write_is_refused(self, value):
+        with pytest.raises(ValueError, match=r"an? |untagged|reshape"):
+            decode(value, {})
