@@ -59,8 +59,12 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     Notes
     -----
     With cross-validation, the guarantees of the rules (average size, error) hold for the models
-    of the folds; the model refitted on all samples, a little better, has sets of about that
-    size. For a guarantee in the strict sense use ``cv="prefit"`` or `calibrate` on fresh data.
+    of the folds. The model refitted on all samples saw more data than they did: one that
+    overfits is surer of itself, and its sets are smaller, the more so the fewer the folds. For
+    the guarantee itself, `calibrate` on fresh data, which for `AverageK` need no labels, or use
+    ``cv="prefit"``.
+
+    A forest of few trees has probabilities that tie, and `AverageK` then stays below its size.
 
     A class that a training fold lacks scores zero probability there.
 

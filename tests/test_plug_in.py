@@ -1,0 +1,282 @@
+"""PlugInClassifier: scikit-learn's checks, cross-fitting, calibration, any classifier."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn import config_context
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.datasets import load_digits
+from sklearn.dummy import DummyClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.metrics import top_k_accuracy_score
+from sklearn.model_selection import GroupKFold, ShuffleSplit, StratifiedKFold, cross_val_predict
+from sklearn.naive_bayes import GaussianNB, MultinomialNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from sksetvalued import PlugInClassifier
+from sksetvalued.metrics import average_set_size, set_coverage_score
+from sksetvalued.rules import AverageError, AverageK, PointwiseError, TopK
+
+LOGISTIC = LogisticRegression(tol=1e-2)
+
+
+@parametrize_with_checks(
+    [
+        PlugInClassifier(LOGISTIC, AverageK(1.5, min_size=1)),
+        PlugInClassifier(LOGISTIC, TopK(1), cv=2),
+        PlugInClassifier(RidgeClassifier(), AverageError(0.2)),
+        PlugInClassifier(GaussianNB(), PointwiseError(0.2)),
+        PlugInClassifier(GaussianNB(), AverageK(1.5, objective="macro")),
+    ]
+)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X, y = load_digits(return_X_y=True)
+    X = X + np.random.default_rng(0).normal(0, 6, X.shape)
+    names = np.array(["zero", "one", "two", "three", "four", "five", "six", "7", "8", "9"])
+    return X[:900], names[y[:900]], X[900:], names[y[900:]]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        RandomForestClassifier(30, random_state=0),
+        LOGISTIC,
+        HistGradientBoostingClassifier(max_iter=3, max_leaf_nodes=5),
+        make_pipeline(StandardScaler(), LOGISTIC),
+        RidgeClassifier(),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_any_classifier_becomes_set_valued_in_three_lines(digits, model):
+    X, y, X_new, y_new = digits
+    clf = PlugInClassifier(model, AverageK(2), cv=3)
+    clf.fit(X, y)
+    sets, top_1 = clf.predict_set(X_new), clf.score(X_new, y_new)
+    assert sets.shape == (len(X_new), 10)
+    assert 1.3 < average_set_size(sets) < 2.2
+    assert set_coverage_score(y_new, sets, labels=clf.classes_) > top_1
+    assert average_set_size(clf.calibrate(X_new).predict_set(X_new)) <= 2
+    top = PlugInClassifier(model, TopK(1), cv=2).fit(X, y)
+    np.testing.assert_array_equal(
+        [row[0] for row in top.predict_labels(X_new)], top.predict(X_new)
+    )
+
+
+def test_text_pipeline_on_banking77(shared_data):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.read_csv(shared_data / "banking77.csv.gz")
+    train, test = frame[frame.split == "train"], frame[frame.split == "test"]
+    model = make_pipeline(TfidfVectorizer(), MultinomialNB(alpha=0.05))
+    clf = PlugInClassifier(model, AverageK(3, min_size=1, max_size=10), cv=3)
+    clf.fit(train.text, train.label)
+    sets = clf.predict_set(test.text)
+    assert sets.sum(1).min() >= 1
+    assert sets.sum(1).max() <= 10
+    assert average_set_size(sets) == pytest.approx(3, abs=0.4)
+    coverage = set_coverage_score(test.label, sets, labels=clf.classes_)
+    proba = clf.predict_proba(test.text)
+    assert coverage > top_k_accuracy_score(test.label, proba, k=3, labels=clf.classes_)
+
+
+def test_cross_fitting_calibrates_on_out_of_fold_scores(digits):
+    X, y, _, _ = digits
+    cv = StratifiedKFold(4)
+    clf = PlugInClassifier(GaussianNB(), AverageK(2), cv=cv).fit(X, y)
+    scores = cross_val_predict(GaussianNB(), X, y, cv=cv, method="predict_proba")
+    assert clf.rule_.threshold_ == AverageK(2).fit(scores).threshold_
+    np.testing.assert_array_equal(
+        clf.estimator_.predict_proba(X), GaussianNB().fit(X, y).predict_proba(X)
+    )
+    labelled = PlugInClassifier(GaussianNB(), AverageError(0.1), cv=cv).fit(X, y)
+    columns = np.searchsorted(labelled.classes_, y)
+    assert labelled.rule_.threshold_ == AverageError(0.1).fit(scores, columns).threshold_
+
+
+def test_prefit_leaves_the_classifier_alone(digits):
+    X, y, X_new, y_new = digits
+    model = GaussianNB().fit(X, y)
+    for estimator in (model, FrozenEstimator(model)):
+        clf = PlugInClassifier(estimator, AverageK(2), cv="prefit").fit(X_new)
+        assert clf.estimator_ is estimator
+        sets = clf.predict_set(X_new)
+        assert sets.sum(1).mean() <= 2
+        assert sets.sum() == 2 * len(X_new)
+        np.testing.assert_array_equal(clf.predict(X_new), model.predict(X_new))
+        np.testing.assert_array_equal(clf.classes_, model.classes_)
+    conformal = PlugInClassifier(model, AverageError(0.1), cv="prefit").fit(X_new, y_new)
+    assert set_coverage_score(
+        y_new, conformal.predict_set(X_new), labels=clf.classes_
+    ) == pytest.approx(0.9, abs=2 / len(y_new))
+
+
+def test_calibrate_on_unlabelled_data_and_after_changing_the_rule(digits):
+    X, y, X_new, _ = digits
+    clf = PlugInClassifier(GaussianNB(), AverageK(2)).fit(X, y)
+    inner = clf.estimator_
+    assert clf.calibrate(X_new) is clf
+    assert clf.predict_set(X_new).sum() == 2 * len(X_new)
+    clf.set_params(rule__k=3.5, rule__max_size=5).calibrate(X_new)
+    sizes = clf.predict_set(X_new).sum(1)
+    assert sizes.max() == 5
+    assert 3.5 - 1 / len(X_new) <= sizes.mean() <= 3.5
+    assert clf.estimator_ is inner
+    with pytest.raises(NotFittedError):
+        PlugInClassifier(GaussianNB(), AverageK(2)).calibrate(X_new)
+
+
+def test_predict_labels_are_the_sets_likeliest_first(digits):
+    X, y, X_new, _ = digits
+    clf = PlugInClassifier(GaussianNB(), AverageK(2)).fit(X, y)
+    proba = clf.predict_proba(X_new)
+    for labels, in_set, p in zip(clf.predict_labels(X_new), clf.predict_set(X_new), proba):
+        assert set(labels) == set(clf.classes_[in_set])
+        likelihood = p[np.searchsorted(clf.classes_, labels)]
+        assert (np.diff(likelihood) <= 0).all()
+
+
+def test_macro_prior_comes_from_the_training_labels(digits):
+    X, y, _, _ = digits
+    keep = np.random.default_rng(0).random(len(y)) < np.where(y == "one", 0.3, 1)
+    clf = PlugInClassifier(GaussianNB(), TopK(2, objective="macro")).fit(X[keep], y[keep])
+    _, counts = np.unique(y[keep], return_counts=True)
+    np.testing.assert_allclose(clf.rule_.prior_, counts / counts.sum())
+
+
+def test_log_scores_give_the_same_sets(digits):
+    X, y, X_new, _ = digits
+    for rule in (TopK(2, objective="macro"), PointwiseError(0.1)):
+        plain = PlugInClassifier(LOGISTIC, rule, cv=2).fit(X, y)
+        logs = PlugInClassifier(LOGISTIC, clone(rule).set_params(log_scores=True), cv=2).fit(X, y)
+        np.testing.assert_array_equal(plain.predict_set(X_new), logs.predict_set(X_new))
+
+
+def test_a_class_missing_from_a_fold_scores_zero_there(digits):
+    X, y, _, _ = digits
+    first = y == "9"
+    with_9, without_9 = np.flatnonzero(first), np.flatnonzero(~first)
+    folds = [(without_9, with_9), (np.arange(len(y)), without_9)]
+    for model in (GaussianNB(), RidgeClassifier()):
+        clf = PlugInClassifier(model, AverageK(2), cv=folds).fit(X, y)
+        assert clf.rule_.n_samples_seen_ == len(y)
+        assert clf.predict_set(X).shape == (len(y), 10)
+    covering = PlugInClassifier(GaussianNB(), AverageError(0.05), cv=folds)
+    # A tenth of the samples have no chance: only sets of every class miss one in twenty.
+    assert covering.fit(X, y).predict_set(X).all()
+
+
+def test_splitters_that_leave_samples_out_or_repeat_them(digits):
+    X, y, _, _ = digits
+    cv = ShuffleSplit(3, test_size=0.4, random_state=0)
+    clf = PlugInClassifier(GaussianNB(), AverageK(2), cv=cv).fit(X, y)
+    assert clf.rule_.n_samples_seen_ == 3 * 360
+
+
+def test_weights_reach_the_classifier_and_the_rule(digits):
+    X, y, _, _ = digits
+    weight = np.random.default_rng(0).integers(0, 3, len(y)).astype(float)
+    cv = StratifiedKFold(3)
+    clf = PlugInClassifier(GaussianNB(), AverageK(2), cv=cv).fit(X, y, sample_weight=weight)
+    expected = GaussianNB().fit(X, y, sample_weight=weight)
+    np.testing.assert_array_equal(clf.predict_proba(X), expected.predict_proba(X))
+    scores = np.empty((len(y), 10))
+    for train, test in cv.split(X, y):
+        model = GaussianNB().fit(X[train], y[train], sample_weight=weight[train])
+        scores[test] = model.predict_proba(X[test])
+    threshold = AverageK(2).fit(scores, sample_weight=weight).threshold_
+    assert clf.rule_.threshold_ == threshold
+    with pytest.warns(UserWarning, match="calibrate the rule only"):
+        PlugInClassifier(make_pipeline(GaussianNB()), AverageK(2)).fit(X, y, sample_weight=weight)
+
+
+def test_metadata_routing_reaches_pipelines_and_splitters(digits):
+    X, y, _, _ = digits
+    weight = np.random.default_rng(0).integers(1, 3, len(y)).astype(float)
+    groups = np.arange(len(y)) % 6
+    with config_context(enable_metadata_routing=True):
+        inner = make_pipeline(StandardScaler().set_fit_request(sample_weight=False), GaussianNB())
+        inner[-1].set_fit_request(sample_weight=True)
+        cv = GroupKFold(3)
+        clf = PlugInClassifier(inner, AverageK(2), cv=cv)
+        clf.fit(X, y, sample_weight=weight, groups=groups)
+        scaled = StandardScaler().fit_transform(X)
+        expected = GaussianNB().fit(scaled, y, sample_weight=weight)
+        np.testing.assert_allclose(clf.predict_proba(X), expected.predict_proba(scaled))
+        with pytest.raises(ValueError, match="groups"):
+            clf.fit(X, y, sample_weight=weight)
+
+
+def test_pickle_clone_and_refit(digits):
+    X, y, X_new, _ = digits
+    clf = PlugInClassifier(GaussianNB(), AverageK(2), cv=2).fit(X, y)
+    sets = clf.predict_set(X_new)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(clf)).predict_set(X_new), sets)
+    np.testing.assert_array_equal(clone(clf).fit(X, y).predict_set(X_new), sets)
+    np.testing.assert_array_equal(clf.fit(X, y).predict_set(X_new), sets)
+
+
+def test_methods_follow_the_classifier():
+    assert not hasattr(PlugInClassifier(LinearSVC(), TopK(1)), "predict_proba")
+    assert hasattr(PlugInClassifier(LinearSVC(), TopK(1)), "decision_function")
+    assert not hasattr(PlugInClassifier(GaussianNB(), TopK(1)), "decision_function")
+    tags = PlugInClassifier(HistGradientBoostingClassifier(), TopK(1)).__sklearn_tags__()
+    assert tags.input_tags.allow_nan
+
+
+class NoScores(ClassifierMixin, BaseEstimator):
+    """A classifier that only predicts labels."""
+
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict(self, X):
+        return np.repeat(self.classes_[:1], len(X))
+
+
+@pytest.mark.parametrize(
+    ("model", "rule", "cv", "error", "match"),
+    [
+        (NoScores(), TopK(1), None, TypeError, "neither predict_proba nor decision_function"),
+        (LinearSVC(), PointwiseError(0.1), None, TypeError, "CalibratedClassifierCV"),
+        (LinearSVC(), TopK(1, objective="macro"), None, TypeError, "CalibratedClassifierCV"),
+        (GaussianNB(), "top_k", None, TypeError, "rule must be one of"),
+        (GaussianNB(), TopK(0), None, ValueError, "k must be >= 1"),
+        (GaussianNB(), TopK(1), "pre-fit", ValueError, "cv must be 'prefit'"),
+        (GaussianNB(), TopK(1), 1, ValueError, "k-fold|n_splits"),
+        (GaussianNB(), TopK(1), "prefit", NotFittedError, "not fitted"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_bad_parts_are_named(digits, model, rule, cv, error, match):
+    X, y, _, _ = digits
+    with pytest.raises(error, match=match):
+        PlugInClassifier(model, rule, cv=cv).fit(X, y)
+
+
+def test_bad_data_is_named(digits):
+    X, y, X_new, _ = digits
+    clf = PlugInClassifier(GaussianNB(), AverageError(0.1), cv=2).fit(X, y)
+    with pytest.raises(ValueError, match="not trained on: \\['ten'\\]"):
+        clf.calibrate(X_new[:2], ["one", "ten"])
+    with pytest.raises(ValueError, match="y is None"):
+        clf.calibrate(X_new)
+    with pytest.raises(ValueError, match="target y is None"):
+        PlugInClassifier(GaussianNB(), TopK(1)).fit(X)
+    constant = PlugInClassifier(DummyClassifier(), AverageK(2), cv=2).fit(X, y)
+    assert constant.predict_set(X).sum(1).max() <= 2
+    calibrated = CalibratedClassifierCV(LinearSVC(), cv=2)
+    PlugInClassifier(calibrated, PointwiseError(0.1), cv=2).fit(X, y)
