@@ -6,6 +6,7 @@ Everything is written sample by sample, in NumPy and float64, with subsets enume
 from itertools import combinations
 
 import numpy as np
+from scipy.stats import norm
 
 
 def kth_largest(s, k):
@@ -69,3 +70,39 @@ def top_k_marginals(s, k):
 
 def cross_entropy(s, y):
     return log_sum_exp(s) - s[y]
+
+
+# The k-th largest of independent normals, by quadrature.
+
+
+def _exceedances(tails):
+    """Return the law of the number of successes of independent trials (n_points, n_classes)."""
+    law = np.zeros((len(tails), tails.shape[1] + 1))
+    law[:, 0] = 1.0
+    for p in tails.T[..., None]:
+        law[:, 1:] = law[:, 1:] * (1 - p) + law[:, :-1] * p
+        law[:, :1] *= 1 - p
+    return law
+
+
+def noised_rank_cdf(s, k, epsilon, t):
+    """P(top_k(s + epsilon Z) <= t): fewer than k classes exceed t."""
+    tails = norm.sf((np.asarray(t)[:, None] - s) / epsilon)
+    return _exceedances(tails)[:, :k].sum(axis=1)
+
+
+def noised_rank_probabilities(s, k, epsilon, n_points=4001):
+    """P(class j is k-th of s + epsilon Z): its density at t, times k - 1 others above t."""
+    t = np.linspace(s.min() - 10 * epsilon, s.max() + 10 * epsilon, n_points)
+    tails = norm.sf((t[:, None] - s) / epsilon)
+    probabilities = np.empty(len(s))
+    for j in range(len(s)):
+        others = _exceedances(np.delete(tails, j, axis=1))[:, k - 1]
+        probabilities[j] = np.trapezoid(others * norm.pdf(t, s[j], epsilon), t)
+    return probabilities
+
+
+def noised_top_k_mean(s, k, epsilon, n_points=4001):
+    """E[top_k(s + epsilon Z)], from its distribution function."""
+    t = np.linspace(s.min() - 10 * epsilon, s.max() + 10 * epsilon, n_points)
+    return t[-1] - np.trapezoid(noised_rank_cdf(s, k, epsilon, t), t)

@@ -3,6 +3,7 @@
 import torch
 
 from ._checks import check_k, check_number, check_positive_integer, check_scores
+from ._lazy import plan_lazily, select_lazily
 from ._precision import at_least_float32
 
 __all__ = ["noised_top_k", "noised_top_k_sum"]
@@ -56,6 +57,10 @@ def select_noised(
         indices = torch.topk(scores, k, dim=-1).indices
         indices = indices if all_k else indices[:, -1:]
         return indices, torch.zeros_like(indices, dtype=scores.dtype)
+    if noise is None and not (shared or all_k):
+        plan = plan_lazily(scores, k, epsilon)
+        if plan is not None:
+            return select_lazily(scores, k, epsilon, n_noise_samples, generator, *plan)
     if noise is None:
         shape = (1, scores.shape[1]) if shared else scores.shape
         draws = (

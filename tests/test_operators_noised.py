@@ -1,0 +1,189 @@
+"""Laws of the noised top-k operators."""
+
+import numpy as np
+import pytest
+import reference
+import torch
+from scipy.stats import chisquare, kstest
+from torch.autograd import gradcheck, gradgradcheck
+
+from sksetvalued.operators import noised_top_k, noised_top_k_sum
+from sksetvalued.operators._lazy import plan_lazily, select_lazily
+from sksetvalued.operators._noised import select_noised
+from sksetvalued.operators._top_k import top_k
+
+WORKED_SCORES = [2.4, 2.6, 2.3, 0.5]
+WORKED_NOISE = [[0.2, -0.1, 0.1, 0.3], [0.1, 0.1, -0.1, 0.1], [-0.1, -0.1, 0.1, -0.1]]
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def test_worked_example_of_the_paper():
+    """Garcin et al. 2022, Section 3.2: 7.4 / 3 = 2.47 and gradient [1/3, 1/3, 1/3, 0]."""
+    scores = torch.tensor(WORKED_SCORES, dtype=torch.float64, requires_grad=True)
+    noise = torch.tensor(WORKED_NOISE, dtype=torch.float64)
+    value = noised_top_k(scores, 2, epsilon=1.0, noise=noise)
+    value.backward()
+    assert value.item() == pytest.approx(7.4 / 3, abs=1e-12)
+    assert scores.grad.tolist() == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0], abs=1e-12)
+    scores.grad = None
+    noised_top_k(scores, 2, epsilon=0.1, noise=noise).backward()
+    assert scores.grad.tolist() == [1, 0, 0, 0]
+
+
+@pytest.mark.parametrize("n_classes", range(3, 9))
+def test_operators_equal_their_formulas_for_given_noise(n_classes):
+    scores = torch.randn(5, n_classes, dtype=torch.float64, generator=generator(n_classes))
+    noise = torch.randn(3, 5, n_classes, dtype=torch.float64, generator=generator(1))
+    for k in range(1, n_classes + 1):
+        noised = (scores + 0.4 * noise).sort(dim=2, descending=True).values
+        for operator, expected in (
+            (noised_top_k, noised[..., k - 1].mean(0)),
+            (noised_top_k_sum, noised[..., :k].sum(2).mean(0)),
+        ):
+            value = operator(scores, k, 0.4, noise=noise)
+            torch.testing.assert_close(value, expected, rtol=1e-10, atol=1e-10)
+            leaf = (scores.clone().requires_grad_(),)
+            assert gradcheck(lambda s: operator(s, k, 0.4, noise=noise), leaf, eps=1e-7)  # noqa: B023
+            assert gradgradcheck(lambda s: operator(s, k, 0.4, noise=noise), leaf)  # noqa: B023
+
+
+def test_without_noise_the_operators_are_exact():
+    scores = torch.randn(4, 9, generator=generator())
+    ordered = scores.sort(dim=1, descending=True).values
+    for k in range(1, 10):
+        assert torch.equal(noised_top_k(scores, k, epsilon=0.0), ordered[:, k - 1])
+        torch.testing.assert_close(noised_top_k_sum(scores, k, epsilon=0.0), ordered[:, :k].sum(1))
+
+
+def test_sum_is_convex_and_linear_along_constants():
+    """Errata A9: topSigma_k(s + c) = topSigma_k(s) + k c."""
+    a, b = torch.randn(2, 50, 6, dtype=torch.float64, generator=generator())
+    noise = torch.randn(3, 1, 6, dtype=torch.float64, generator=generator(1))
+    for k in range(1, 7):
+
+        def value(s):
+            return noised_top_k_sum(s, k, 0.5, noise=noise)  # noqa: B023
+
+        assert (value((a + b) / 2) <= (value(a) + value(b)) / 2 + 1e-12).all()
+        torch.testing.assert_close(value(a + 2.5), value(a) + 2.5 * k)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_shapes_and_types_are_kept(dtype):
+    scores = torch.randn(2, 3, 7).to(dtype)
+    for operator in (noised_top_k, noised_top_k_sum):
+        value = operator(scores, 2, 0.3, 4, generator=generator())
+        assert value.shape == (2, 3)
+        assert value.dtype == dtype
+        assert operator(scores[0, 0], 2, 0.3, generator=generator()).shape == ()
+
+
+def test_a_generator_fixes_the_noise():
+    scores = torch.randn(4, 9)
+    values = [noised_top_k(scores, 2, generator=generator(seed)) for seed in (3, 3, 4)]
+    assert torch.equal(values[0], values[1])
+    assert not torch.equal(values[0], values[2])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda s: noised_top_k(s, 6), r"k must lie in \[1, 5\]"),
+        (lambda s: noised_top_k(s, 0), "k must be at least 1"),
+        (lambda s: noised_top_k_sum(s, 2, epsilon=-1.0), "epsilon"),
+        (lambda s: noised_top_k_sum(s, 2, n_noise_samples=0), "n_noise_samples"),
+        (lambda s: noised_top_k(s.long(), 2), "floating-point"),
+        (lambda s: noised_top_k(s, 2, noise=torch.zeros(3, 3, 4)), r"noise must have shape"),
+        (lambda s: noised_top_k(s, 2, noise=torch.zeros(3, 2, 5)), r"noise must have shape"),
+    ],
+)
+def test_bad_arguments_are_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(torch.randn(3, 5))
+
+
+# The law of the draws, against quadrature.
+
+
+def tied_scores():
+    return np.array([3.0, 2.5, 2.5, 2.0, 1.0] + [0.5] * 6 + [0.0] * 8 + [-1.0] * 5 + [-9.0] * 3)
+
+
+SELECTORS = {
+    "dense": lambda s, k, epsilon, n, g: select_noised(s, k, epsilon, n, g),
+    "lazy": lambda s, k, epsilon, n, g: select_lazily(s, k, epsilon, n, g, k, 2),
+    "lazy, more candidates": lambda s, k, epsilon, n, g: select_lazily(
+        s, k, epsilon, n, g, k + 1, 4
+    ),
+}
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 20.0])
+@pytest.mark.parametrize("name", SELECTORS)
+def test_law_of_the_selected_class_and_of_its_value(name, epsilon):
+    """Chi-squared and Kolmogorov-Smirnov tests; false-alarm rate 2e-6 each, seeds fixed."""
+    s, k, n_rows, n_draws = tied_scores(), 3, 500, 20
+    scores = torch.tensor(s).expand(n_rows, -1)
+    indices, normals = SELECTORS[name](scores, k, epsilon, n_draws, generator(1))
+    assert indices.shape == normals.shape == (n_rows, n_draws)
+    expected = reference.noised_rank_probabilities(s, k, epsilon)
+    assert expected.sum() == pytest.approx(1, abs=1e-9)
+    frequent = expected * n_rows * n_draws > 5
+    observed = np.bincount(indices.flatten(), minlength=len(s))
+    pooled = [np.append(x[frequent], x[~frequent].sum()) for x in (observed, expected)]
+    kept = pooled[1] * n_rows * n_draws > 1e-3
+    assert pooled[0][~kept].sum() == 0
+    frequencies = pooled[1][kept] / pooled[1][kept].sum()
+    assert chisquare(pooled[0][kept], frequencies * n_rows * n_draws).pvalue > 2e-6
+    values = (scores.gather(1, indices) + epsilon * normals).flatten().numpy()
+    law = kstest(values, lambda t: reference.noised_rank_cdf(s, k, epsilon, t))
+    assert law.pvalue > 2e-6
+
+
+@pytest.mark.parametrize("name", SELECTORS)
+def test_mean_and_gradient_are_unbiased(name):
+    """Against quadrature, 5 standard errors: false-alarm rate below 28 x 6e-7."""
+    s, k, epsilon, n = tied_scores(), 4, 0.7, 20000
+    scores = torch.tensor(s).expand(n // 10, -1)
+    indices, normals = SELECTORS[name](scores, k, epsilon, 10, generator(2))
+    values = (scores.gather(1, indices) + epsilon * normals).flatten()
+    expected = reference.noised_top_k_mean(s, k, epsilon)
+    assert abs(values.mean() - expected) < 5 * values.std() / n**0.5
+    p = reference.noised_rank_probabilities(s, k, epsilon)
+    gradient = np.bincount(indices.flatten(), minlength=len(s)) / n
+    assert (np.abs(gradient - p) <= 5 * np.sqrt(p * (1 - p) / n) + 1e-9).all()
+
+
+def test_draws_of_a_row_are_independent():
+    """Two draws fall on the same class as often as independent ones; 5 standard errors."""
+    s, n = tied_scores(), 20000
+    scores = torch.tensor(s).expand(n, -1)
+    for select in SELECTORS.values():
+        indices, _ = select(scores, 3, 1.0, 2, generator(5))
+        same = (indices[:, 0] == indices[:, 1]).double().mean()
+        expected = (reference.noised_rank_probabilities(s, 3, 1.0) ** 2).sum()
+        assert abs(same - expected) < 5 * (expected * (1 - expected) / n) ** 0.5
+
+
+def test_dense_or_lazy_is_decided_by_the_scores_alone():
+    scores = torch.randn(20, 5000, generator=generator())
+    state = torch.get_rng_state()
+    plans = {plan_lazily(scores, 6, 0.2) for _ in range(5)}
+    assert len(plans) == 1
+    assert plans != {None}
+    assert torch.equal(state, torch.get_rng_state())
+    assert plan_lazily(scores[:, :100], 6, 0.2) is None
+
+
+@pytest.mark.parametrize("n_classes", [4096, 5003, 20000])
+def test_two_stage_top_k_is_exact(n_classes):
+    scores = torch.randn(4, n_classes, generator=generator())
+    scores[0, ::7] = 9.0  # ties
+    for k in (1, 6, 40):
+        values, indices = top_k(scores, k)
+        assert torch.equal(values, torch.topk(scores, k).values)
+        assert torch.equal(scores.gather(1, indices), values)
+        assert all(len(row.unique()) == k for row in indices)
