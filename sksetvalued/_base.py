@@ -146,6 +146,13 @@ class DeepEstimator(BaseEstimator):
         """Return what the loss may ask for, by argument name."""
         raise NotImplementedError
 
+    def _criterion(self, n_samples):
+        """Return the criterion that trains the network on so many samples."""
+        from .training import make_criterion
+
+        supplied = self._loss_supplies(n_samples)
+        return make_criterion(self.loss, self.loss_params, supplied, self._targets)
+
     def _monitor_metric(self):
         """Return the name and the function of the metric that matches the estimator."""
         raise NotImplementedError
@@ -245,9 +252,7 @@ class DeepEstimator(BaseEstimator):
         from . import training
         from .networks import build_network
 
-        criterion = training.make_criterion(
-            self.loss, self.loss_params, self._loss_supplies(len(train)), self._targets
-        )
+        criterion = self._criterion(len(train))
         self._prior_exponent = criterion.prior_exponent
         module = build_network(
             self.backbone,
@@ -292,7 +297,7 @@ class DeepEstimator(BaseEstimator):
         if callable(self.monitor):
             name = getattr(self.monitor, "__name__", "monitor")
             own = self.monitor
-            return Monitor(name, lambda y, score, weight: own(y, score))
+            return Monitor(name, lambda y, score, weight: own(y, score), self._combine_views)
         if self.monitor == "valid_loss":
             return Monitor("valid_loss", None)
         if self.monitor not in ("auto", name):
@@ -300,7 +305,7 @@ class DeepEstimator(BaseEstimator):
                 f"monitor={self.monitor!r} is unknown; use 'auto' (here {name!r}), "
                 "'valid_loss' or a function (y_true, y_score) -> float."
             )
-        return Monitor(name, metric)
+        return Monitor(name, metric, self._combine_views)
 
     def _report_interrupt(self, net):
         best = dict(net.callbacks_).get("best_epoch")

@@ -290,8 +290,7 @@ def _rebuild_net(model, tensors):
     from .networks import build_network
 
     # The positions of the training samples, which some losses keep, are of no use any more.
-    supplies = model._loss_supplies(1)
-    criterion = training.make_criterion(model.loss, model.loss_params, supplies, model._targets)
+    criterion = model._criterion(1)
     state = {k.removeprefix(NETWORK): t for k, t in tensors.items() if k.startswith(NETWORK)}
     module = build_network(
         model.backbone,

@@ -7,11 +7,13 @@ from ._net import SetNet
 from ._predict import iter_outputs
 from ._seeding import rng_state, seeded
 from ._setup import make_callbacks, make_net, resolve_batch_size, resolve_device
+from ._sized import SizedLoss
 from ._splits import split_per_class
 
 __all__ = [
     "Monitor",
     "SetNet",
+    "SizedLoss",
     "TrainingSet",
     "accepts",
     "iter_outputs",

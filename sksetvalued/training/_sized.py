@@ -1,0 +1,45 @@
+"""A multi-label loss with a second task: the number of labels."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from ..losses._base import reduce_loss
+
+
+class SizedLoss(nn.Module):
+    """Train the scores by a loss, and the other outputs to tell the number of labels.
+
+    Outputs from `n_classes` on are the logits of 0, 1, ... labels, learnt by cross-entropy; a
+    sample with more labels than the last counts for the last.
+
+    Parameters
+    ----------
+    loss : nn.Module
+        Loss of the scores, with the attributes of a :class:`sksetvalued.losses.SetLoss`.
+    n_classes : int
+    """
+
+    def __init__(self, loss, n_classes):
+        super().__init__()
+        self.loss = loss
+        self.n_classes = n_classes
+        self.head = loss.head
+        self.uses_index = loss.uses_index
+        self.prior_exponent = loss.prior_exponent
+
+    def scores(self, output):
+        """Return the scores of the classes, followed by the logits of the sizes."""
+        scores, sizes = self._split(output)
+        return torch.cat([self.loss.scores(scores), sizes], 1)
+
+    def forward(self, input, target, sample_weight=None, **extra):
+        """Return the sum of both losses."""
+        scores, sizes = self._split(input)
+        size = target.sum(1).long().clamp(max=sizes.shape[1] - 1)
+        loss = self.loss(scores, target, sample_weight=sample_weight, **extra)
+        losses = F.cross_entropy(sizes.float(), size, reduction="none")
+        return loss + reduce_loss(losses, "mean", sample_weight)
+
+    def _split(self, output):
+        return output[:, : self.n_classes], output[:, self.n_classes :]
