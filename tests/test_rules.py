@@ -11,6 +11,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from sksetvalued import _threshold
+from sksetvalued.datasets import make_ambiguous_classification
 from sksetvalued.metrics import average_k_threshold
 from sksetvalued.rules import AverageError, AverageK, PointwiseError, TopK
 
@@ -511,3 +512,45 @@ def test_no_float64_copy_of_many_classes(rule):
     tracemalloc.stop()
     float64_copy, mask = 8 * p.size, p.size
     assert peak < mask + float64_copy / 3
+
+
+# -- the Bayes rules on data whose probabilities are known -------------------------------
+
+
+def expected_coverage(p, sets, average):
+    """Return the coverage that sets have on average over labels drawn from p."""
+    if average == "micro":
+        return (p * sets).sum() / len(p)
+    return ((p * sets).sum(0) / p.sum(0)).mean()
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_rules_reach_the_bayes_coverage_and_macro_beats_micro(k):
+    weights = np.geomspace(1, 0.01, 12)
+    _, _, p, _ = make_ambiguous_classification(
+        3000, n_classes=12, group_size=4, class_weights=weights, random_state=0
+    )
+    prior = p.mean(0)
+    best = {"micro": p, "macro": p / prior}
+    coverage = {}
+    for objective in ("micro", "macro"):
+        options = {"objective": objective, "prior": prior}
+        # The largest sum of k entries of each row, and of k n entries of the whole.
+        row_by_row = np.sort(best[objective], axis=1)[:, -k:].sum() / len(p)
+        on_average = np.sort(best[objective], axis=None)[-k * len(p) :].sum() / len(p)
+        for rule, optimum in (
+            (TopK(k, **options), row_by_row),
+            (AverageK(k, **options), on_average),
+        ):
+            sets = rule.fit(p).predict_set(p)
+            assert sets.sum() == k * len(p)
+            reached = expected_coverage(p, sets, objective)
+            scale = 1 if objective == "micro" else 1 / 12
+            assert reached == pytest.approx(scale * optimum, abs=1e-12)
+            for average in ("micro", "macro"):
+                coverage[type(rule), objective, average] = expected_coverage(p, sets, average)
+    for rule in (TopK, AverageK):
+        assert coverage[rule, "macro", "macro"] > coverage[rule, "micro", "macro"] + 0.01
+        assert coverage[rule, "micro", "micro"] > coverage[rule, "macro", "micro"] + 0.01
+    for objective in ("micro", "macro"):
+        assert coverage[AverageK, objective, objective] > coverage[TopK, objective, objective]
