@@ -93,6 +93,8 @@ class SetLoss(nn.Module):
         up to normalisation.
     targets : tuple of {"label", "indicator"}
         Whether targets are class indices, or indicators of shape (n_samples, n_classes).
+    validate : bool
+        Whether `forward` checks its arguments. An estimator checks them once, before training.
     real_k : bool
         Whether `k` may be any real number; otherwise an estimator's k is rounded for the loss.
     """
@@ -101,6 +103,7 @@ class SetLoss(nn.Module):
     uses_index = False
     prior_exponent = 1.0
     targets = ("label",)
+    validate = True
     real_k = False
 
     def __init_subclass__(cls, name=None, **kwargs):
@@ -156,7 +159,8 @@ class SetLoss(nn.Module):
             Class indices.
         sample_weight : Tensor of shape (n_samples,), optional
         """
-        check_scores_and_target(input, target)
+        if self.validate:
+            check_scores_and_target(input, target)
         with without_autocast(input.device):
             losses = self.sample_losses(at_least_float32(input), target)
         return reduce_loss(losses, self.reduction, sample_weight)

@@ -80,7 +80,10 @@ def make_criterion(loss, loss_params, supplied, targets="label"):
             f"loss must be a name, a torch criterion or its class, got {loss!r} "
             f"of type {type(loss).__name__}."
         )
-    return loss if isinstance(loss, SetLoss) else CriterionAdapter(loss)
+    if not isinstance(loss, SetLoss):
+        return CriterionAdapter(loss)
+    loss.validate = False
+    return loss
 
 
 def _by_name(name, targets):

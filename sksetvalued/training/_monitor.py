@@ -14,11 +14,14 @@ class Monitor:
     metric : callable ``(y_true, y_score, sample_weight) -> float``, or None
         The larger the better; `y_true` holds class indices or indicators. None when `name` is
         the validation loss.
+    combine_views : callable, optional
+        Turns scores of shape (n_samples, n_views, n_classes) into scores of the samples.
     """
 
-    def __init__(self, name, metric):
+    def __init__(self, name, metric, combine_views=None):
         self.name = name
         self.metric = metric
+        self.combine_views = combine_views
         self.reset()
 
     def reset(self):

@@ -75,6 +75,7 @@ class SetNet(NeuralNet):
     def get_split_datasets(self, X, y=None, **fit_params):
         """Return the training set and the validation set, prepared by the estimator."""
         train, valid = X
+        self._batch_ndim = len(train.inputs.sample_shape) + 1
         return train.to(self.device), None if valid is None else valid.to(self.device)
 
     def get_iterator(self, dataset, training=False):
@@ -96,6 +97,26 @@ class SetNet(NeuralNet):
         with self.autocast():
             return self.module_(x)
 
+    def _set_training(self, training=True):
+        for part in (self.module_, self.criterion_):
+            if part.training != training:
+                part.train(training)
+
+    def train_step(self, batch, **fit_params):
+        if isinstance(self.optimizer_, torch.optim.LBFGS):
+            return super().train_step(batch, **fit_params)
+        self.optimizer_.zero_grad()
+        step = self.train_step_single(batch, **fit_params)
+        if self._hooks["on_grad_computed"]:
+            self.notify(
+                "on_grad_computed",
+                named_parameters=list(self.get_all_learnable_params()),
+                batch=batch,
+                training=True,
+            )
+        self.optimizer_.step()
+        return step
+
     def get_loss(self, y_pred, y_true, X=None, training=False):
         target, weight, index = y_true
         extra = {}
@@ -106,10 +127,17 @@ class SetNet(NeuralNet):
         return self.criterion_(y_pred, target.to(self.device), **extra)
 
     def validation_step(self, batch, **fit_params):
+        x, (target, weight, index) = batch
+        n_views = x.shape[1] if x.ndim == self._batch_ndim + 1 else None
+        if n_views is not None:
+            every = [t if t is None else t.repeat_interleave(n_views, 0) for t in batch[1]]
+            batch = x.flatten(0, 1), tuple(every)
         step = super().validation_step(batch, **fit_params)
         if self._monitors_metric():
-            target, weight, _ = batch[1]
-            self.monitor.update(self.criterion_.scores(step["y_pred"]), target, weight)
+            scores = self.criterion_.scores(step["y_pred"])
+            if n_views is not None:
+                scores = self.monitor.combine_views(scores.unflatten(0, (-1, n_views)))
+            self.monitor.update(scores, target, weight)
         return step
 
     def _monitors_metric(self):
