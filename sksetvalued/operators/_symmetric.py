@@ -116,8 +116,9 @@ def top_k_marginals(scores, k):
     check_scores(scores)
     check_k(k, scores.shape[-1])
     create_graph = scores.requires_grad and torch.is_grad_enabled()
-    with torch.enable_grad():
-        leaf = scores if create_graph else scores.detach().requires_grad_()
+    # The gradient is needed even where the caller has switched gradients off.
+    with torch.inference_mode(False), torch.enable_grad():
+        leaf = scores if create_graph else scores.detach().clone().requires_grad_()
         log_sum = log_elementary_symmetric_polynomials(leaf, k)[..., k]
         (marginals,) = torch.autograd.grad(log_sum.sum(), leaf, create_graph=create_graph)
     return marginals
