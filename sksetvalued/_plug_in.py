@@ -45,6 +45,8 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     ----------
     classes_ : ndarray of shape (n_classes,)
         Sorted labels; the order of the columns of the sets.
+    class_counts_ : ndarray of shape (n_classes,)
+        Training samples per class. With ``cv="prefit"``, there if `estimator` has it.
     estimator_ : classifier
         The fitted classifier.
     rule_ : rule
@@ -121,7 +123,9 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             )
         X, y = indexable(X, column_or_1d(y, warn=True))
         check_classification_targets(y)
-        self.classes_, columns = np.unique(y, return_inverse=True)
+        self.classes_, columns, self.class_counts_ = np.unique(
+            y, return_inverse=True, return_counts=True
+        )
         weight = check_weights(sample_weight, len(y))
         fit_params, split_params = self._route(weight, fit_params)
         folds = check_cv(self.cv, columns, classifier=True).split(X, y, **split_params)
@@ -130,14 +134,14 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             y_score, columns[rows], sample_weight=None if weight is None else weight[rows]
         )
         self.estimator_ = clone(self.estimator).fit(X, y, **fit_params)
-        self._copy_feature_attributes()
+        self._copy_attributes("n_features_in_", "feature_names_in_")
         return self
 
     def _fit_prefit(self, X, y, sample_weight):
         check_is_fitted(self.estimator)
         self.estimator_ = self.estimator
         self.classes_ = np.asarray(self.estimator.classes_)
-        self._copy_feature_attributes()
+        self._copy_attributes("n_features_in_", "feature_names_in_", "class_counts_")
         return self._calibrate(X, y, sample_weight)
 
     def calibrate(self, X, y=None, sample_weight=None):
@@ -351,8 +355,8 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             )
         return at
 
-    def _copy_feature_attributes(self):
-        for name in ("n_features_in_", "feature_names_in_"):
+    def _copy_attributes(self, *names):
+        for name in names:
             if hasattr(self.estimator_, name):
                 setattr(self, name, getattr(self.estimator_, name))
 

@@ -1,6 +1,7 @@
 """Sets, set labels and scores of any fitted model, through pipelines and searches."""
 
 import numpy as np
+from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
@@ -12,7 +13,7 @@ def unwrap(model, X=None):
     ----------
     model : fitted estimator
         A classifier, a :class:`~sklearn.pipeline.Pipeline` that ends in one, a fitted search
-        (anything with ``best_estimator_``), or any nesting of these.
+        (anything with ``best_estimator_``), a frozen estimator, or any nesting of these.
     X : array-like, optional
 
     Returns
@@ -27,6 +28,8 @@ def unwrap(model, X=None):
             if X is not None and len(model.steps) > 1:
                 X = model[:-1].transform(X)
             model = model.steps[-1][1]
+        elif isinstance(model, FrozenEstimator):
+            model = model.estimator
         elif _is_search(model):
             check_is_fitted(model)
             if not hasattr(model, "best_estimator_"):

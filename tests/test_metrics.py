@@ -249,6 +249,11 @@ def test_bad_input_is_named():
             ValueError,
             "distinct",
         ),
+        (
+            lambda: top_k_accuracy_score(y, y_score, labels=list("abcdef")),
+            ValueError,
+            "numbers and strings",
+        ),
         (lambda: top_k_accuracy_score(y, y_score, average="weighted"), ValueError, "average"),
         (lambda: top_k_accuracy_score(y, y_score * np.nan), ValueError, "NaN"),
         (lambda: average_k_accuracy_score(y, y_score, k=0), ValueError, "k must lie"),

@@ -155,6 +155,7 @@ def test_macro_prior_comes_from_the_training_labels(digits):
     keep = np.random.default_rng(0).random(len(y)) < np.where(y == "one", 0.3, 1)
     clf = PlugInClassifier(GaussianNB(), TopK(2, objective="macro")).fit(X[keep], y[keep])
     _, counts = np.unique(y[keep], return_counts=True)
+    np.testing.assert_array_equal(clf.class_counts_, counts)
     np.testing.assert_allclose(clf.rule_.prior_, counts / counts.sum())
 
 

@@ -6,8 +6,10 @@ import pickle
 import numpy as np
 import pytest
 from sklearn import config_context
+from sklearn.base import clone
 from sklearn.datasets import load_digits, make_classification
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.metrics import check_scoring, get_scorer, make_scorer
 from sklearn.metrics import top_k_accuracy_score as sklearn_top_k
@@ -90,7 +92,9 @@ def test_sets_of_a_set_valued_model_through_pipelines_and_searches(digits):
     search = GridSearchCV(
         pipe, {"pluginclassifier__rule__k": [1.5, 2.5]}, scoring=set_coverage_scorer(), cv=2
     )
-    for model in (pipe, search, make_pipeline(StandardScaler(), search)):
+    nested = make_pipeline(StandardScaler(), search)
+    frozen = FrozenEstimator(clone(pipe).fit(X, names))
+    for model in (pipe, search, nested, frozen):
         model.fit(X, names)
         sets = predict_set(model, X)
         assert sets.shape == (400, 10)

@@ -356,6 +356,12 @@ def _encode(y_true, labels, shape, binary=False):
             f"labels has {len(labels)} entries, the predictions {shape[1]} columns; give the "
             "label of each column."
         )
+    strings = {y_true.dtype.kind in "US", labels.dtype.kind in "US"}
+    if strings == {True, False} and not {y_true.dtype.kind, labels.dtype.kind} & {"O", "T"}:
+        raise ValueError(
+            f"y_true is of dtype {y_true.dtype} and labels of dtype {labels.dtype}: numbers and "
+            "strings never match. Give both as the classifier was trained."
+        )
     order = np.argsort(labels, kind="stable")
     ordered = labels[order]
     if (ordered[1:] == ordered[:-1]).any():

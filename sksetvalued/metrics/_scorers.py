@@ -60,7 +60,7 @@ class SetScorer:
         Parameters
         ----------
         sample_weight : bool, None or str
-            As in :ref:`scikit-learn's metadata routing <metadata_routing>`.
+            As in scikit-learn's metadata routing.
 
         Returns
         -------
