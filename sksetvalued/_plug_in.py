@@ -5,7 +5,6 @@ import warnings
 import numpy as np
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
-from sklearn.model_selection import check_cv
 from sklearn.utils import _safe_indexing, get_tags, indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.metaestimators import available_if
@@ -128,6 +127,8 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         )
         weight = check_weights(sample_weight, len(y))
         fit_params, split_params = self._route(weight, fit_params)
+        from sklearn.model_selection import check_cv
+
         folds = check_cv(self.cv, columns, classifier=True).split(X, y, **split_params)
         y_score, rows = self._out_of_fold_scores(X, y, folds, fit_params)
         self.rule_ = clone(self.rule).fit(
