@@ -1,5 +1,6 @@
 """What the deep estimators share: validation, training, scores."""
 
+import copy
 import warnings
 from numbers import Integral, Real
 
@@ -133,10 +134,18 @@ class DeepEstimator(BaseEstimator):
         params = {name: vars(self)[name] for name in self._get_param_names()}
         if deep:
             for name, value in list(params.items()):
-                if hasattr(value, "get_params") and not isinstance(value, type):
+                # Some transforms of torchvision have a method of that name of their own.
+                if hasattr(value, "get_params") and not isinstance(value, type | torch.nn.Module):
                     nested = value.get_params(deep=True)
                     params |= {f"{name}__{key}": nested[key] for key in nested}
         return params
+
+    def __sklearn_clone__(self):
+        bare = copy.copy(self)
+        vars(bare)["transform"] = None
+        new = super(DeepEstimator, bare).__sklearn_clone__()
+        vars(new)["transform"] = copy.deepcopy(vars(self)["transform"])
+        return new
 
     # -- what subclasses define -------------------------------------------------------------
 

@@ -61,7 +61,7 @@ class_counts_ : ndarray of shape (n_classes,)
     Number of training samples (sum of their weights) of each class.
 n_features_in_ : int
     Number of features, for tables.
-feature_names_in_ : ndarray of shape (n_features_in_,)
+feature_names_in_ : ndarray of shape (`n_features_in_`,)
     Names of the features, for tables whose columns have string names.
 net_ : skorch.NeuralNet
     The trained net; the torch module is ``net_.module_``.
