@@ -6,16 +6,13 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from scipy.special import expit
-from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score, f1_score
-from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from ._base import DeepEstimator
 from ._docs import with_training_parameters
-from ._label_sets import encode_label_sets
+from ._multi_label import DeepLabelSetClassifier
 from ._sets import labels_of_sets
 from .inputs import Inputs
 from .operators import sparse_top
@@ -60,7 +57,7 @@ def shifted_scores(scores, k):
 
 
 @with_training_parameters
-class SparseTopClassifier(ClassifierMixin, DeepEstimator):
+class SparseTopClassifier(DeepLabelSetClassifier):
     """Deep multi-label classifier whose outputs are sparse.
 
     The network scores every label. It is trained so that the projection of the scores on the
@@ -135,10 +132,8 @@ class SparseTopClassifier(ClassifierMixin, DeepEstimator):
     2.0
     """
 
-    _targets = "indicator"
-
     _parameter_constraints = {
-        **DeepEstimator._parameter_constraints,
+        **DeepLabelSetClassifier._parameter_constraints,
         "size": [
             StrOptions({"predicted", "threshold"}),
             Interval(Integral, 0, None, closed="left"),
@@ -203,192 +198,7 @@ class SparseTopClassifier(ClassifierMixin, DeepEstimator):
         self.loss_params = loss_params
         self.calibration_fraction = calibration_fraction
 
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.classifier_tags.multi_label = True
-        return tags
-
-    # -- fitting ----------------------------------------------------------------------------
-
-    def fit(self, X, y=None, sample_weight=None):
-        """Train the network, and calibrate the threshold if sizes come from one.
-
-        Parameters
-        ----------
-        X : array-like or CSR matrix of shape (n_samples, n_features), images, paths or Dataset
-            Training samples. A torch Dataset brings its own targets, unless `y` is given.
-        y : array-like or sparse matrix of shape (n_samples, n_classes), or list of label sets
-            Indicator of the labels, or the labels themselves. A 1-D array holds one label per
-            sample.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the samples; a weight of zero removes a sample.
-
-        Returns
-        -------
-        self : object
-        """
-        self._validate_params()
-        resume = "warm_start" if self.warm_start and hasattr(self, "net_") else None
-        if resume is None:
-            self.__dict__.pop("net_", None)
-        inputs, y, weight = self._check_data(X, y, sample_weight, resume is None)
-        if resume is None:
-            self._start(y, np.diff(y.indptr).max(initial=0))
-        self.class_counts_ = self._count(y, weight)
-        self._seen = float(y.shape[0] if weight is None else weight.sum())
-        self.average_size_ = float(self.class_counts_.sum() / self._seen)
-        self._draw_seed()
-        train, valid, held = self._split(y)
-        data = self._training_set(inputs, y, weight, train, True)
-        if valid is not None:
-            valid = self._training_set(inputs, y, weight, valid, False)
-        self._train(data, valid, self._n_outputs, self.max_epochs, resume)
-        if held is not None:
-            self._calibrate(inputs.subset(held), None if weight is None else weight[held])
-        return self
-
-    def partial_fit(self, X, y=None, classes=None, sample_weight=None):
-        """Train on one pass over a piece of the data.
-
-        Nothing is held out: a threshold is calibrated on the piece itself. Sizes are predicted
-        up to twice the largest of the first piece; larger ones count for that.
-
-        Parameters
-        ----------
-        X : array-like or CSR matrix of shape (n_samples, n_features), images, paths or Dataset
-            Training samples.
-        y : array-like or sparse matrix of shape (n_samples, n_classes), or list of label sets
-            Targets, as in `fit`.
-        classes : array-like of shape (n_classes,), default=None
-            All labels that later calls may bring; required by the first call unless `y` is an
-            indicator.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the samples.
-
-        Returns
-        -------
-        self : object
-        """
-        self._validate_params()
-        first = not hasattr(self, "classes_")
-        known = None if classes is None else np.unique(classes)
-        if not first and known is not None and not np.array_equal(known, np.unique(self.classes_)):
-            raise ValueError(
-                f"classes={known[:10].tolist()} is not the same as in the first call of "
-                f"partial_fit, {self.classes_[:10].tolist()}."
-            )
-        inputs, y, weight = self._check_data(X, y, sample_weight, first, known)
-        if first:
-            if known is None and self._form in ("sets", "single"):
-                self.__dict__.pop("classes_")
-                raise ValueError("classes must be passed on the first call to partial_fit.")
-            self._start(y, 2 * np.diff(y.indptr).max(initial=0))
-            self.class_counts_ = np.zeros(len(self.classes_))
-            self._seen = 0.0
-            self._draw_seed()
-        self.class_counts_ = self.class_counts_ + self._count(y, weight)
-        self._seen += float(y.shape[0] if weight is None else weight.sum())
-        self.average_size_ = float(self.class_counts_.sum() / self._seen)
-        data = self._training_set(inputs, y, weight, np.arange(y.shape[0]), True)
-        self._train(data, None, self._n_outputs, 1, resume="partial_fit")
-        if self._uses_threshold():
-            self._calibrate(inputs, weight)
-        return self
-
-    def _check_data(self, X, y, sample_weight, reset, classes=None):
-        """Return the inputs, the indicator and the weights, without samples of weight zero."""
-        if y is None and hasattr(X, "__getitem__"):
-            from .inputs import dataset_targets, input_kind
-
-            y = dataset_targets(X) if input_kind(X) == "dataset" else None
-        inputs = self._check_inputs(X, reset, training=True)
-        if y is None:
-            raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None."
-            )
-        known = classes if reset else self.classes_
-        indicator, known, form = encode_label_sets(y, known)
-        check_consistent_length(np.empty(len(inputs)), indicator)
-        weight = self._check_weights(sample_weight, len(inputs))
-        if weight is not None and not weight.all():
-            kept = np.flatnonzero(weight)
-            inputs, indicator, weight = inputs.subset(kept), indicator[kept], weight[kept]
-            if reset and form == "single" and classes is None:
-                present = np.flatnonzero(indicator.sum(0))
-                indicator, known = sp.csr_array(indicator[:, present]), known[present]
-        if reset:
-            self.classes_, self._form = known, form
-        elif (form == "single") != (self._form == "single"):
-            raise ValueError(
-                "y must hold label sets or an indicator if and only if it did in the first fit."
-            )
-        return inputs, indicator, weight
-
-    def _start(self, y, largest_size):
-        """Check what is to be learnt, and fix the number of outputs."""
-        n_classes = len(self.classes_)
-        if n_classes < 2:
-            raise ValueError(
-                f"{type(self).__name__} needs at least 2 classes, but y holds 1 class"
-                f"{f': {self.classes_[0]!r}' if n_classes else ''}."
-            )
-        if not y.nnz:
-            raise ValueError("y has no label anywhere: every row of the indicator is zero.")
-        self._check_size(self.size, n_classes)
-        self.largest_size_ = int(min(largest_size, n_classes))
-
-    def _check_size(self, size, n_classes):
-        if not isinstance(size, str) and size > n_classes:
-            raise ValueError(
-                f"size must be at most the number of classes, {n_classes}, got {size!r}."
-            )
-
-    def _count(self, y, weight):
-        if weight is None:
-            return np.bincount(y.indices, minlength=y.shape[1])
-        repeated = np.repeat(weight, np.diff(y.indptr))
-        return np.bincount(y.indices, weights=repeated, minlength=y.shape[1])
-
-    def _draw_seed(self):
-        random_state = check_random_state(self.random_state)
-        self._seed = int(random_state.randint(np.iinfo(np.int32).max))
-
-    def _uses_threshold(self):
-        return self.size == "threshold" and self._form != "single"
-
-    def _split(self, y):
-        """Return the rows to train on, to monitor and to calibrate on (or None)."""
-        order = np.random.RandomState(self._seed).permutation(y.shape[0])
-        parts = []
-        for fraction in (
-            self.validation_fraction,
-            self.calibration_fraction if self._uses_threshold() else None,
-        ):
-            n_out = 0 if fraction is None else max(round(fraction * y.shape[0]), 1)
-            n_out = min(n_out, len(order) - 1)
-            parts.append(np.sort(order[:n_out]) if n_out else None)
-            order = order[n_out:]
-        train = np.sort(order)
-        held = train if self._uses_threshold() and parts[1] is None else parts[1]
-        return train, parts[0], held
-
-    def _training_set(self, inputs, y, weight, indices, training):
-        from .inputs import SparseInputs
-        from .training import TrainingSet
-
-        if weight is not None:
-            weight = torch.from_numpy(weight[indices]).float()
-        inputs = inputs.subset(indices, training=training)
-        return TrainingSet(inputs, SparseInputs(y[indices], torch.float32), weight)
-
-    def _loss_supplies(self, n_samples):
-        n_classes = len(self.classes_)
-        return {
-            "class_counts": self.class_counts_,
-            "n_samples": n_samples,
-            "n_classes": n_classes,
-        }
+    # -- training ---------------------------------------------------------------------------
 
     def _criterion(self, n_samples):
         from .training import SizedLoss
@@ -427,6 +237,13 @@ class SparseTopClassifier(ClassifierMixin, DeepEstimator):
         return "valid_micro_f1", metric
 
     # -- the number of labels ---------------------------------------------------------------
+
+    def _check_size(self, size, n_classes):
+        """Raise if the parameter `size` is a number above the number of classes."""
+        if not isinstance(size, str) and size > n_classes:
+            raise ValueError(
+                f"size must be at most the number of classes, {n_classes}, got {size!r}."
+            )
 
     def calibrate(self, X, sample_weight=None):
         """Set the threshold so that X gets as many labels on average as the training samples.

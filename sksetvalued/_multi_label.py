@@ -1,0 +1,224 @@
+"""What multi-label learning adds to the deep estimators: targets, splits and fitting."""
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils import check_consistent_length, check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from ._base import DeepEstimator
+from ._label_sets import encode_label_sets
+
+
+class DeepLabelSetClassifier(ClassifierMixin, DeepEstimator):
+    """Base of the classifiers that learn from a set of labels per sample.
+
+    Subclasses say whether part of the data is held out for a threshold, and calibrate it.
+    """
+
+    _targets = "indicator"
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.classifier_tags.multi_label = True
+        return tags
+
+    def fit(self, X, y=None, sample_weight=None):
+        """Train the network, and calibrate the threshold if sizes come from one.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features), images, paths or Dataset
+            Training samples. A torch Dataset brings its own targets, unless `y` is given.
+        y : array-like or sparse matrix of shape (n_samples, n_classes), or list of label sets
+            Indicator of the labels, or the labels themselves. A 1-D array holds one label per
+            sample.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the samples; a weight of zero removes a sample.
+
+        Returns
+        -------
+        self : object
+        """
+        self._validate_params()
+        resume = "warm_start" if self.warm_start and hasattr(self, "net_") else None
+        if resume is None:
+            self.__dict__.pop("net_", None)
+        inputs, y, weight = self._check_data(X, y, sample_weight, first=resume is None)
+        if resume is None:
+            self.largest_size_ = int(np.diff(y.indptr).max())
+        self._count(y, weight, anew=True)
+        self._draw_seed()
+        train, valid, held = self._split(y)
+        data = self._training_set(inputs, y, weight, train, True)
+        if valid is not None:
+            valid = self._training_set(inputs, y, weight, valid, False)
+        self._train(data, valid, self._n_outputs, self.max_epochs, resume)
+        if held is not None:
+            self._calibrate(inputs.subset(held), None if weight is None else weight[held])
+        return self
+
+    def partial_fit(self, X, y=None, classes=None, sample_weight=None):
+        """Train on one pass over a piece of the data.
+
+        Nothing is held out: a threshold is calibrated on the piece itself. Sizes are predicted
+        up to twice the largest of the first piece; larger ones count for that.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features), images, paths or Dataset
+            Training samples.
+        y : array-like or sparse matrix of shape (n_samples, n_classes), or list of label sets
+            Targets, as in `fit`.
+        classes : array-like of shape (n_classes,), default=None
+            All labels that later calls may bring; required by the first call unless `y` is an
+            indicator.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the samples.
+
+        Returns
+        -------
+        self : object
+        """
+        self._validate_params()
+        first = not hasattr(self, "classes_")
+        known = None if classes is None else np.unique(classes)
+        if not first and known is not None and not np.array_equal(known, np.unique(self.classes_)):
+            raise ValueError(
+                f"classes={known[:10].tolist()} is not the same as in the first call of "
+                f"partial_fit, {self.classes_[:10].tolist()}."
+            )
+        inputs, y, weight = self._check_data(X, y, sample_weight, first, known, partial=True)
+        if first:
+            self.largest_size_ = int(min(2 * np.diff(y.indptr).max(), y.shape[1]))
+            self._draw_seed()
+        self._count(y, weight, anew=first)
+        data = self._training_set(inputs, y, weight, np.arange(y.shape[0]), True)
+        self._train(data, None, self._n_outputs, 1, resume="partial_fit")
+        if self._uses_threshold():
+            self._calibrate(inputs, weight)
+        return self
+
+    def score(self, X, y, sample_weight=None):
+        """Return the share of samples whose labels are predicted exactly.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features), images, paths or Dataset
+        y : array-like or sparse matrix of shape (n_samples, n_classes), or list of label sets
+            Targets, as in `fit`.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the samples.
+
+        Returns
+        -------
+        score : float
+        """
+        check_is_fitted(self)
+        if self._form == "single":
+            return super().score(X, y, sample_weight)
+        y, _, _ = encode_label_sets(y, self.classes_)
+        return accuracy_score(y, sp.csr_array(self.predict(X)), sample_weight=sample_weight)
+
+    def _check_data(self, X, y, sample_weight, first, classes=None, partial=False):
+        """Return the inputs, the indicator and the weights, without samples of weight zero.
+
+        The first time, the classes and the form of the targets are set.
+        """
+        if y is None and hasattr(X, "__getitem__"):
+            from .inputs import dataset_targets, input_kind
+
+            y = dataset_targets(X) if input_kind(X) == "dataset" else None
+        inputs = self._check_inputs(X, first, training=True)
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None."
+            )
+        y, known, form = encode_label_sets(y, classes if first else self.classes_)
+        check_consistent_length(np.empty(len(inputs)), y)
+        weight = self._check_weights(sample_weight, len(inputs))
+        if weight is not None and not weight.all():
+            kept = np.flatnonzero(weight)
+            inputs, y, weight = inputs.subset(kept), y[kept], weight[kept]
+        if not first:
+            self._check_form(form)
+        elif partial and classes is None and form in ("sets", "single"):
+            raise ValueError("classes must be passed on the first call to partial_fit.")
+        else:
+            if form == "single" and not partial:
+                present = np.flatnonzero(y.sum(0))
+                y, known = sp.csr_array(y[:, present]), known[present]
+            self._check_targets(y, known)
+            self.classes_, self._form = known, form
+        return inputs, y, weight
+
+    def _check_targets(self, y, classes):
+        """Raise unless there is something to learn."""
+        if len(classes) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs at least 2 classes, but y holds {len(classes)} "
+                f"class{'' if len(classes) == 1 else 'es'}: {classes.tolist()}."
+            )
+        if not y.nnz:
+            raise ValueError("y has no label anywhere: every row of the indicator is zero.")
+        self._check_size(self.size, len(classes))
+
+    def _check_form(self, form):
+        if (form == "single") != (self._form == "single"):
+            raise ValueError(
+                f"{type(self).__name__} was first fitted on "
+                f"{'one label' if self._form == 'single' else 'a set of labels'} per sample; "
+                "go on with targets of that form, or fit anew."
+            )
+
+    def _count(self, y, weight, anew):
+        """Count the samples, and those of each class; start from zero if `anew`."""
+        repeated = None if weight is None else np.repeat(weight, np.diff(y.indptr))
+        counts = np.bincount(y.indices, weights=repeated, minlength=y.shape[1])
+        seen = float(y.shape[0] if weight is None else weight.sum())
+        self.class_counts_ = counts if anew else self.class_counts_ + counts
+        self._seen = seen if anew else self._seen + seen
+        self.average_size_ = float(self.class_counts_.sum() / self._seen)
+
+    def _draw_seed(self):
+        random_state = check_random_state(self.random_state)
+        self._seed = int(random_state.randint(np.iinfo(np.int32).max))
+
+    def _uses_threshold(self):
+        return self.size == "threshold" and self._form != "single"
+
+    def _split(self, y):
+        """Return the rows to train on, to monitor and to calibrate on (or None)."""
+        order = np.random.RandomState(self._seed).permutation(y.shape[0])
+        parts = []
+        for fraction in (
+            self.validation_fraction,
+            self.calibration_fraction if self._uses_threshold() else None,
+        ):
+            n_out = 0 if fraction is None else max(round(fraction * y.shape[0]), 1)
+            n_out = min(n_out, len(order) - 1)
+            parts.append(np.sort(order[:n_out]) if n_out else None)
+            order = order[n_out:]
+        train = np.sort(order)
+        held = train if self._uses_threshold() and parts[1] is None else parts[1]
+        return train, parts[0], held
+
+    def _training_set(self, inputs, y, weight, indices, training):
+        from .inputs import SparseInputs
+        from .training import TrainingSet
+
+        if weight is not None:
+            weight = torch.from_numpy(weight[indices]).float()
+        inputs = inputs.subset(indices, training=training)
+        return TrainingSet(inputs, SparseInputs(y[indices], torch.float32), weight)
+
+    def _loss_supplies(self, n_samples):
+        n_classes = len(self.classes_)
+        return {
+            "class_counts": self.class_counts_,
+            "n_samples": n_samples,
+            "n_classes": n_classes,
+        }

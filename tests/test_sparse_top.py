@@ -1,0 +1,494 @@
+"""The multi-label classifier: forms of targets, sizes of predictions, sparsity, errors."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import torch
+from sklearn.base import clone
+from sklearn.datasets import make_multilabel_classification
+from sklearn.metrics import f1_score, hamming_loss, label_ranking_average_precision_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MaxAbsScaler, StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import sksetvalued
+from sksetvalued import SparseTopClassifier, _base
+from sksetvalued._sparse_top import top_labels
+from sksetvalued.losses import AverageKLoss
+from sksetvalued.operators import sparse_top
+
+ROUNDING = (
+    "training is in single precision, and weights and repetitions agree to rounding only "
+    "(test_integer_weights_repeat_rows checks that they do)"
+)
+EXPECTED_FAILURES = {
+    "check_sample_weight_equivalence_on_dense_data": ROUNDING,
+    "check_sample_weight_equivalence_on_sparse_data": ROUNDING,
+}
+
+
+@parametrize_with_checks(
+    [
+        SparseTopClassifier(max_epochs=15, lr=5e-3),
+        SparseTopClassifier(loss="bce", size="threshold", max_epochs=15, lr=5e-3),
+    ],
+    expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
+)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def make_data(n=240, n_classes=6, seed=0):
+    X, Y = make_multilabel_classification(
+        n, n_features=12, n_classes=n_classes, n_labels=2, random_state=seed
+    )
+    return StandardScaler().fit_transform(X), Y
+
+
+def quick(**params):
+    return SparseTopClassifier(**{"max_epochs": 8, "random_state": 0, "backbone": (32,), **params})
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_data()
+
+
+@pytest.fixture(scope="module")
+def fitted(data):
+    return quick(max_epochs=20).fit(*data)
+
+
+# -- learning -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", ["sparse_top", "bce", "sparsemax"])
+@pytest.mark.parametrize("size", ["predicted", "threshold"])
+def test_learns_labels_that_are_half_spaces(loss, size):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(900, 5))
+    Y = (X @ rng.normal(size=(5, 6)) > 1).astype(int)
+    clf = quick(loss=loss, size=size, max_epochs=30, lr=4e-3).fit(X[:600], Y[:600])
+    score = f1_score(Y[600:], clf.predict(X[600:]), average="micro")
+    if size == "predicted" or loss == "bce":
+        assert score > 0.85
+    else:
+        # What these losses leave undetermined is what one threshold needs; all labels get this.
+        assert score > 2 * Y[600:].mean() / (1 + Y[600:].mean()) + 0.05
+
+
+def test_torch_criteria_are_losses(data):
+    X, Y = data
+    for loss in (torch.nn.BCEWithLogitsLoss, torch.nn.MultiLabelSoftMarginLoss()):
+        clf = quick(loss=loss).fit(X, Y)
+        assert clf.predict(X, size=Y.sum(1)).sum() == Y.sum()
+        assert not hasattr(clf, "predict_proba")
+
+
+def test_samples_without_labels_teach_the_size():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 4))
+    Y = np.eye(4, dtype=int)[X.argmax(1)] * (X.max(1) > 1)[:, None]
+    clf = quick(max_epochs=60).fit(X[:400], Y[:400])
+    size = clf.predict(X[400:]).sum(1)
+    assert set(size) == {0, 1}
+    assert np.mean(size == Y[400:].sum(1)) > 0.85
+    assert [len(labels) for labels in clf.predict_labels(X[400:])] == size.tolist()
+
+
+def test_counts_of_labels(data, fitted):
+    _, Y = data
+    assert fitted.class_counts_.tolist() == Y.sum(0).tolist()
+    assert fitted.average_size_ == Y.sum() / len(Y)
+    assert fitted.largest_size_ == Y.sum(1).max()
+
+
+# -- forms of targets -----------------------------------------------------------------------
+
+
+def test_every_form_of_targets_gives_the_same_network(data):
+    X, Y = data
+    names = np.array(list("abcdef"))
+    forms = {
+        "dense": Y,
+        "bool": Y.astype(bool),
+        "float": Y.astype(float),
+        "rows": Y.tolist(),
+        "csr": sp.csr_matrix(Y),
+        "csc": sp.csc_array(Y),
+        "frame": pd.DataFrame(Y, columns=names),
+        "sets": [set(names[row == 1]) for row in Y],
+        "lists": [list(names[row == 1]) for row in Y],
+        "series": pd.Series([tuple(names[row == 1]) for row in Y]),
+        "numbers": [set(np.flatnonzero(row).tolist()) for row in Y],
+    }
+    expected = quick().fit(X, Y).decision_function(X)
+    for form, y in forms.items():
+        clf = quick().fit(X, y)
+        assert np.array_equal(clf.decision_function(X), expected), form
+        named = form in ("frame", "sets", "lists", "series")
+        assert clf.classes_.tolist() == (list(names) if named else list(range(6)))
+        predicted = clf.predict(X)
+        assert sp.issparse(predicted) == (form in ("csr", "csc"))
+        assert predicted.shape == Y.shape
+        dense = predicted.toarray() if sp.issparse(predicted) else predicted
+        assert clf.score(X, y) == np.mean((dense == Y).all(1))
+
+
+def test_labels_are_returned_by_name_the_best_first(data):
+    X, Y = data
+    names = np.array(["oak", "ash", "elm", "fir", "yew", "box"])
+    clf = quick().fit(X, [set(names[row == 1]) for row in Y])
+    assert clf.classes_.tolist() == sorted(names)
+    scores, mask = clf.decision_function(X), clf.predict_set(X, size=3)
+    for labels, score, members in zip(clf.predict_labels(X, size=3), scores, mask):
+        columns = np.searchsorted(clf.classes_, labels)
+        assert set(columns) == set(np.flatnonzero(members))
+        assert (np.diff(score[columns]) <= 0).all()
+
+
+def test_one_label_per_sample_is_an_ordinary_classifier():
+    X, _ = make_data()
+    y = np.array(["low", "mid", "top"])[np.digitize(X[:, 0], [-0.5, 0.5])]
+    clf = quick(max_epochs=30).fit(X, y)
+    assert clf.score(X, y) > 0.8
+    assert set(clf.predict(X)) == {"low", "mid", "top"}
+    assert clf.predict_set(X, size=2).sum(1).tolist() == [2] * len(X)
+    assert clf.predict_set(X).sum(1).tolist() == [1] * len(X)
+    proba = quick(loss="bce").fit(X, y).predict_proba(X)
+    np.testing.assert_allclose(proba.sum(1), 1)
+
+
+def test_sparse_inputs_and_targets_are_made_dense_by_batches_only(monkeypatch):
+    n, n_features, n_classes = 700, 5000, 900
+    X = sp.random(n, n_features, 0.002, format="csr", random_state=0, dtype=np.float32)
+    Y = sp.csr_matrix(sp.random(n, n_classes, 0.005, random_state=1) > 0)
+    rows = []
+    for cls in (sp.csr_matrix, sp.csr_array):
+        own = cls.toarray
+
+        def spy(self, *args, own=own, **kwargs):
+            rows.append(self.shape[0])
+            return own(self, *args, **kwargs)
+
+        monkeypatch.setattr(cls, "toarray", spy)
+    monkeypatch.setattr(_base, "CHUNK_SIZE", 64 * n_classes)
+    clf = quick(max_epochs=1, validation_fraction=0.2, size="threshold", batch_size=32)
+    clf.fit(X, Y)
+    predicted, q = clf.predict(X), clf.project(X)
+    assert sp.issparse(predicted)
+    assert sp.issparse(q)
+    assert 0 < max(rows) <= 64
+    clf.partial_fit(X, Y).calibrate(X)
+    assert max(rows) <= 64
+
+
+# -- sizes ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["predict", "predict_set"])
+def test_a_known_size_is_met_by_every_row(data, fitted, method):
+    X, Y = data
+    predict = getattr(fitted, method)
+    assert np.array_equal(predict(X, size=Y.sum(1)).sum(1), Y.sum(1))
+    for k in (0, 2, 6):
+        assert (predict(X, size=k).sum(1) == k).all()
+    assert np.array_equal(clone_with(fitted, size=2).predict(X), fitted.predict(X, size=2))
+
+
+def clone_with(model, **params):
+    """Return a fitted copy with other parameters."""
+    return pickle.loads(pickle.dumps(model)).set_params(**params)
+
+
+def test_a_known_size_takes_the_largest_scores_and_ties_go_to_the_last():
+    scores = np.array([[1.0, 3.0, 2.0], [5.0, 5.0, 5.0], [0.0, 0.0, 9.0]])
+    expected = [[False, True, True], [False, False, True], [True, True, True]]
+    assert top_labels(scores, [2, 1, 3]).tolist() == expected
+
+
+def test_the_predicted_size_is_the_median_of_the_learnt_distribution(data, fitted):
+    X, _ = data
+    with torch.inference_mode():
+        outputs = fitted.net_.module_.eval()(torch.as_tensor(X, dtype=torch.float32))
+    p = outputs[:, 6:].softmax(1).double().numpy()
+    size = fitted.predict(X).sum(1)
+    below = np.array([row[:k].sum() for row, k in zip(p, size)])
+    upto = np.array([row[: k + 1].sum() for row, k in zip(p, size)])
+    assert (below < 0.5 + 1e-6).all()
+    assert (upto >= 0.5 - 1e-6).all()
+
+
+@pytest.mark.parametrize("loss", ["sparse_top", "bce", "sparsemax"])
+def test_one_threshold_gives_the_average_size_and_no_more(data, loss):
+    X, Y = data
+    clf = quick(loss=loss, size="threshold").fit(X[:150], Y[:150]).calibrate(X[150:])
+    average = clf.predict(X[150:]).sum() / 90
+    assert clf.average_size_ - 1.5 / 90 < average <= clf.average_size_
+    # A weight of zero leaves a sample out of the calibration.
+    weight = np.r_[np.ones(40), np.zeros(50)]
+    threshold = clf.calibrate(X[150:], sample_weight=weight).rule_.threshold_
+    assert np.isclose(threshold, clf.calibrate(X[150:190]).rule_.threshold_)
+
+
+def test_what_one_threshold_compares_ignores_the_undetermined_constant(data, fitted):
+    X, _ = data
+    scores = fitted.decision_function(X)
+    shift = np.random.default_rng(0).normal(size=(len(X), 1))
+    np.testing.assert_allclose(
+        fitted._rank_scores(scores + shift), fitted._rank_scores(scores), atol=1e-5
+    )
+    bce = quick(loss="bce").fit(*data)
+    assert bce._rank_scores(scores) is scores
+
+
+def test_the_threshold_may_be_calibrated_after_fitting(data, fitted):
+    X, _ = data
+    clf = clone_with(fitted, size="threshold")
+    with pytest.raises(ValueError, match=r"call calibrate\(X\)"):
+        clf.predict(X)
+    assert clf.calibrate(X).predict(X).sum() / len(X) <= clf.average_size_
+
+
+def test_projections_lie_in_the_simplex_and_are_sparse(data, fitted):
+    X, Y = data
+    for size in (None, 2, 2.5, Y.sum(1)):
+        q = fitted.project(X, size)
+        total = fitted.predict(X).sum(1) if size is None else size
+        assert ((q >= 0) & (q <= 1)).all()
+        np.testing.assert_allclose(q.sum(1), np.broadcast_to(total, len(X)), atol=1e-5)
+        expected = sparse_top(
+            torch.as_tensor(fitted.decision_function(X)),
+            torch.as_tensor(np.broadcast_to(total, len(X)).astype(float)),
+        )
+        assert np.array_equal(q, expected)
+    assert (fitted.project(X, 1) == 0).any(1).mean() > 0.9
+
+
+# -- with scikit-learn ----------------------------------------------------------------------
+
+
+def test_works_with_metrics_searches_and_pipelines(data):
+    X, Y = data
+    grid = {
+        "sparsetopclassifier__loss": ["sparse_top", "bce"],
+        "sparsetopclassifier__size": [1, 2],
+    }
+    for y in (Y, sp.csr_matrix(Y)):
+        model = make_pipeline(StandardScaler(), quick(max_epochs=3))
+        search = GridSearchCV(model, grid, scoring="f1_micro", cv=2, error_score="raise")
+        search.fit(X, y)
+        assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    best = search.best_estimator_
+    assert sksetvalued.predict_set(best, X).shape == Y.shape
+    assert len(sksetvalued.predict_labels(best, X)) == len(X)
+    assert hamming_loss(Y, best.predict(X)) < 0.5
+    assert 0 < label_ranking_average_precision_score(Y, best.decision_function(X)) <= 1
+    assert np.isfinite(cross_val_score(quick(), X, Y, scoring="average_precision", cv=2)).all()
+
+
+def test_probabilities_are_there_with_the_cross_entropy_only(data, fitted):
+    X, Y = data
+    assert not hasattr(fitted, "predict_proba")
+    with pytest.raises(AttributeError) as error:
+        fitted.predict_proba(X)
+    assert "loss='bce' only" in str(error.value.__cause__)
+    clf = quick(loss="bce").fit(X, Y)
+    expected = 1 / (1 + np.exp(-clf.decision_function(X)))
+    np.testing.assert_allclose(clf.predict_proba(X), expected, rtol=1e-6)
+
+
+def test_refits_are_identical_and_the_global_state_is_left_alone(data, fitted):
+    X, Y = data
+    state = torch.get_rng_state()
+    again = clone(fitted).fit(X, Y)
+    assert torch.equal(state, torch.get_rng_state())
+    assert np.array_equal(again.decision_function(X), fitted.decision_function(X))
+
+
+def test_survives_pickle_and_save(data, fitted, tmp_path):
+    X, Y = data
+    calibrated = clone_with(fitted, size="threshold").calibrate(X)
+    named = quick().fit(X, [{f"l{j}" for j in np.flatnonzero(row)} for row in Y])
+    for model in (fitted, calibrated, named):
+        sksetvalued.save(model, tmp_path / "model.sksv")
+        for other in (
+            pickle.loads(pickle.dumps(model)),
+            sksetvalued.load(tmp_path / "model.sksv"),
+        ):
+            assert np.array_equal(other.predict(X), model.predict(X))
+            assert other.classes_.tolist() == model.classes_.tolist()
+            assert np.array_equal(other.project(X), model.project(X))
+
+
+def test_integer_weights_repeat_rows(data):
+    X, Y = data
+    rng = np.random.default_rng(0)
+    weight = rng.integers(0, 3, size=60)
+    X, Y = X[:60], Y[:60]
+    rows = np.repeat(np.arange(60), weight)
+    for loss in ("sparse_top", "bce", "sparsemax"):
+        clf = quick(loss=loss, batch_size=200, max_epochs=15)
+        one = clone(clf).fit(X, Y, sample_weight=weight)
+        two = clone(clf).fit(X[rows], Y[rows])
+        # Sums in another order, in single precision, over fifteen steps.
+        np.testing.assert_allclose(one.decision_function(X), two.decision_function(X), atol=1e-4)
+        assert one.class_counts_.tolist() == two.class_counts_.tolist()
+        assert one.average_size_ == two.average_size_
+
+
+def test_partial_fit_learns_piece_by_piece(data):
+    X, Y = data
+    clf = quick(lr=5e-3)
+    for _ in range(30):
+        for piece in np.array_split(np.arange(len(X)), 3):
+            clf.partial_fit(X[piece], Y[piece])
+    assert clf.score(X, Y) > 0.5
+    assert clf.largest_size_ == min(2 * Y[:80].sum(1).max(), 6)
+    assert clf.average_size_ == Y.sum() / len(Y)
+    sets = quick().partial_fit(X[:9], [{"a"}, {"b"}, set()] * 3, classes=["c", "b", "a"])
+    assert sets.classes_.tolist() == ["a", "b", "c"]
+    with pytest.raises(ValueError, match="not among the classes"):
+        sets.partial_fit(X[:3], [{"a"}, {"z"}, set()])
+
+
+def test_warm_start_goes_on(data):
+    X, Y = data
+    clf = quick(warm_start=True, max_epochs=3).fit(X, Y)
+    before = clf.decision_function(X)
+    assert clf.fit(X, Y).n_iter_ == 6
+    assert not np.array_equal(clf.decision_function(X), before)
+
+
+@pytest.mark.parametrize("size", ["predicted", "threshold", 2])
+def test_the_monitor_is_the_micro_f1_of_the_validation_part(data, size):
+    X, Y = data
+    clf = quick(validation_fraction=0.3, size=size, patience=3).fit(X, Y)
+    values = [row["valid_micro_f1"] for row in clf.history_]
+    assert all(0 <= value <= 1 for value in values)
+    assert len(set(values)) > 1
+
+
+def test_datasets_bring_their_targets(data):
+    X, Y = data
+    dataset = torch.utils.data.TensorDataset(
+        torch.as_tensor(X, dtype=torch.float32), torch.as_tensor(Y)
+    )
+    clf = quick(max_epochs=2).fit(dataset)
+    assert clf.predict(dataset).shape == Y.shape
+
+
+# -- errors ---------------------------------------------------------------------------------
+
+X0 = np.random.default_rng(0).normal(size=(6, 3))
+Y0 = np.array([[1, 0, 1], [0, 1, 0], [0, 0, 1], [1, 1, 0], [0, 0, 0], [1, 0, 0]])
+
+
+@pytest.mark.parametrize(
+    ("y", "error", "message"),
+    [
+        (2 * Y0, ValueError, r"zeros and ones, got other values such as \[2"),
+        (Y0 - 0.5, ValueError, "zeros and ones"),
+        (Y0 * np.nan, ValueError, "zeros and ones"),
+        (sp.csr_matrix(3 * Y0), ValueError, "zeros and ones"),
+        (0 * Y0, ValueError, "no label anywhere"),
+        (sp.csr_matrix(0 * Y0), ValueError, "no label anywhere"),
+        ([set()] * 6, ValueError, "no label anywhere"),
+        ([{"a"}] * 6, ValueError, "at least 2 classes"),
+        ([{"a"}, {1}] * 3, TypeError, "of one type"),
+        (Y0[:5], ValueError, "inconsistent numbers of samples"),
+        ([{"a"}, {"b"}], ValueError, "inconsistent numbers of samples"),
+        (None, ValueError, "requires y"),
+    ],
+)
+def test_bad_targets_are_named(y, error, message):
+    with pytest.raises(error, match=message):
+        quick().fit(X0, y)
+
+
+@pytest.mark.parametrize(
+    ("params", "error", "message"),
+    [
+        ({"size": 4}, ValueError, "size must be at most the number of classes, 3, got 4"),
+        ({"size": -1}, ValueError, "size"),
+        ({"size": 1.5}, ValueError, "size"),
+        ({"size": "many"}, ValueError, "size"),
+        ({"loss": "hinge"}, ValueError, "loss='hinge' is unknown"),
+        (
+            {"loss": AverageKLoss, "loss_params": {"k": 2}},
+            ValueError,
+            "second head",
+        ),
+        ({"calibration_fraction": 1.0}, ValueError, "calibration_fraction"),
+    ],
+)
+def test_bad_parameters_are_named(params, error, message):
+    with pytest.raises(error, match=message):
+        quick(**params).fit(X0, Y0)
+
+
+@pytest.mark.parametrize(
+    ("size", "error", "message"),
+    [
+        (4, ValueError, r"size must lie in \[0, 3\]"),
+        (-1, ValueError, r"size must lie in \[0, 3\]"),
+        ([1, 2, 3, 1, 2, 9], ValueError, r"got values in \[1, 9\]"),
+        ([1, 2], ValueError, r"shape \(6,\)"),
+        (np.ones((6, 1), int), ValueError, r"shape \(6,\)"),
+        (1.5, TypeError, "size must hold integers"),
+        ("predicted", TypeError, "size must hold integers"),
+    ],
+)
+def test_bad_sizes_are_named(size, error, message):
+    clf = quick(max_epochs=1).fit(X0, Y0)
+    for method in (clf.predict, clf.predict_set, clf.predict_labels):
+        with pytest.raises(error, match=message):
+            method(X0, size=size)
+    if not isinstance(size, float):
+        with pytest.raises(error, match=message.replace("integers", "numbers")):
+            clf.project(X0, size=size)
+
+
+def test_what_does_not_go_on_from_a_fit_is_named():
+    clf = quick(max_epochs=1, warm_start=True).fit(X0, Y0)
+    with pytest.raises(ValueError, match="2 columns, but there are 3 classes"):
+        clf.partial_fit(X0, Y0[:, :2])
+    with pytest.raises(ValueError, match="a set of labels per sample"):
+        clf.partial_fit(X0, [0, 1, 2, 0, 1, 2])
+    with pytest.raises(ValueError, match=r"not among the classes: \['z'\]"):
+        quick(max_epochs=1, warm_start=True).fit(X0, [{"a", "b"}] * 6).fit(X0, [{"z"}] * 6)
+    fresh = quick()
+    with pytest.raises(ValueError, match="classes must be passed"):
+        fresh.partial_fit(X0, [{"a"}, {"b"}] * 3)
+    assert not hasattr(fresh, "classes_")
+
+
+# -- real data ------------------------------------------------------------------------------
+
+
+def test_bird_songs_are_told_apart(shared_data):
+    pack = np.load(shared_data / "multilabel" / "birds.npz")
+    parts = [
+        sp.csr_matrix(
+            (
+                np.ones(len(pack["Y_indices"])) if part == "Y" else pack["X_data"],
+                pack[f"{part}_indices"],
+                pack[f"{part}_indptr"],
+            ),
+            shape=tuple(pack[f"{part}_shape"]),
+        )
+        for part in "XY"
+    ]
+    test = pack["is_test"].astype(bool)
+    scaler = MaxAbsScaler().fit(parts[0][~test])
+    X, Y = scaler.transform(parts[0]), parts[1]
+    clf = SparseTopClassifier(max_epochs=20, random_state=0).fit(X[~test], Y[~test])
+    # The commonest label for everybody, the best answer that ignores the sounds.
+    common = np.zeros(Y[test].shape, int)
+    common[:, clf.class_counts_.argmax()] = 1
+    floor = f1_score(Y[test], common, average="micro")
+    assert f1_score(Y[test], clf.predict(X[test]), average="micro") > floor + 0.1
