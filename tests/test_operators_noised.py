@@ -114,9 +114,12 @@ def tied_scores():
 
 SELECTORS = {
     "dense": lambda s, k, epsilon, n, g: select_noised(s, k, epsilon, n, g),
-    "lazy": lambda s, k, epsilon, n, g: select_lazily(s, k, epsilon, n, g, k, 2),
+    "lazy": lambda s, k, epsilon, n, g: select_lazily(s, k, epsilon, n, g, 2, k),
     "lazy, more candidates": lambda s, k, epsilon, n, g: select_lazily(
-        s, k, epsilon, n, g, k + 1, 4
+        s, k, epsilon, n, g, 4, k + 1
+    ),
+    "lazy, fewer candidates": lambda s, k, epsilon, n, g: select_lazily(
+        s, k, epsilon, n, g, 4, k + 1, k + 2
     ),
 }
 

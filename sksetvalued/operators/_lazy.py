@@ -13,15 +13,21 @@ given the noise of the candidates.
 
 import math
 
+import numpy as np
 import torch
 
-from ._top_k import block_maxima, block_members
+from ._top_k import block_maxima, block_members, classes_in_no_block
 
 #: From this many classes on it can pay.
 _MIN_CLASSES = 512
-#: Below each number of classes: size of the blocks, and chosen blocks per rank for noise that is
-#: small, middling and large beside the spread of the scores; None where all noise is drawn.
-_PLANS = [(4096, 8, (2, None, None)), (32768, 16, (4, 8, 16)), (math.inf, 32, (4, 16, 32))]
+#: Below each number of classes: size of the blocks, then, up to each ratio of the noise to the
+#: spread of the scores, chosen blocks and candidates per rank (None: all classes of the blocks).
+#: Found by timing; beyond the last ratio all noise is drawn.
+_PLANS = [
+    (4096, 8, [(0.25, 3, 4), (0.6, 4, 6)]),
+    (32768, 16, [(0.7, 8, 16), (math.inf, 16, None)]),
+    (math.inf, 32, [(0.3, 8, 16), (0.7, 16, 32), (math.inf, 32, None)]),
+]
 
 
 def _tail(u):
@@ -35,26 +41,54 @@ def _intensity(u):
     return torch.where(u > 0, -torch.log1p(-tail), -torch.log(tail))
 
 
+def _dominating_intensity(u):
+    """Return a bound of the intensity that needs no logarithm.
+
+    -log(1 - p) <= p / (1 - p), with p = Q(u), for u > 0; below, Mills' ratio gives
+    -log Q(-u) <= 1 + |u| + u^2 / 2.
+    """
+    # Beyond 12 the tail would be a subnormal number, slow to compute with.
+    tail = _tail(u.clamp(0, 12))
+    below = u.clamp(max=0)
+    return tail / (1 - tail) + below * (0.5 * below - 1)
+
+
 class _Candidates:
     """Classes that are drawn in any case, and what bounds the others.
 
     Parameters
     ----------
     scores : Tensor of shape (n_samples, n_classes)
-    n_chosen : int
-        Number of blocks whose classes are candidates.
     size : int
         Number of classes of a block.
+    n_chosen : int
+        Number of blocks, those with the largest maxima, where candidates are sought.
+    n_candidates : int or None
+        Number of candidates, the largest there; None for all. The classes that the blocks leave
+        over are candidates too.
     """
 
-    def __init__(self, scores, n_chosen, size):
+    def __init__(self, scores, size, n_chosen, n_candidates):
         self.size = size
-        self.maxima, self.n_blocks = block_maxima(scores, size)
-        largest, self.blocks = torch.topk(self.maxima, n_chosen + 1, dim=1)
-        #: Bound of the scores outside.
-        self.bound = largest[:, -1]
-        self.blocks = self.blocks[:, :-1]
-        self.classes = block_members(self.blocks, self.n_blocks, size, scores.shape[1])
+        #: Bounds of the scores that are no candidates, by block.
+        self.bounds, self.n_blocks = block_maxima(scores, size)
+        largest, chosen = torch.topk(self.bounds, n_chosen + 1, dim=1)
+        bound, chosen = largest[:, -1:], chosen[:, :-1]
+        self.classes = block_members(chosen, self.n_blocks, size)
+        left_over = classes_in_no_block(self.n_blocks, size, scores)
+        if n_candidates is None or n_candidates >= self.classes.shape[1]:
+            self.bounds.scatter_(1, chosen, -torch.inf)
+            cut = torch.full_like(bound, torch.inf)
+        else:
+            values, order = torch.topk(scores.gather(1, self.classes), n_candidates + 1, dim=1)
+            cut = values[:, -1:]
+            self.classes = self.classes.gather(1, order[:, :-1])
+            self.bounds.scatter_(1, chosen, cut.expand_as(chosen))
+            bound = torch.maximum(bound, cut)
+        self.bound = bound[:, 0]
+        #: Candidates within blocks have at least this score.
+        self.cut = cut[:, 0]
+        self.classes = torch.cat([self.classes, left_over], dim=1)
         self.scores = scores.gather(1, self.classes)
 
 
@@ -84,7 +118,16 @@ def _locate(rates, n_points, generator):
 
 
 def _propose(candidates, threshold, epsilon, n_draws, generator):
-    """Draw the points of a process that dominates that of the classes outside.
+    """Draw the points of a process that dominates that of the other classes.
+
+    Parameters
+    ----------
+    candidates : _Candidates
+    threshold : Tensor of shape (n_samples,)
+        Lowest of the thresholds of the draws.
+    epsilon : float
+    n_draws : int
+    generator : torch.Generator
 
     Returns
     -------
@@ -93,18 +136,15 @@ def _propose(candidates, threshold, epsilon, n_draws, generator):
         Its intensity where they fell.
     """
     n_blocks, size = candidates.n_blocks, candidates.size
-    by_row = _intensity((threshold - candidates.bound) / epsilon)
-    total = n_draws * size * n_blocks * by_row.double().sum()
-    if total < 2 * n_draws * len(by_row):
+    by_row = _dominating_intensity((threshold - candidates.bound) / epsilon)
+    total = n_draws * size * n_blocks * by_row.sum(dtype=torch.float64)
+    if total < len(by_row):
         n_points = int(torch.poisson(total, generator=generator))
         row = _locate(by_row, n_points, generator)
-        block = (_uniform(n_points, generator, row.device) * n_blocks).long()
-        outside = (candidates.blocks[row] != block.unsqueeze(1)).all(1)
-        row, block = row[outside], block[outside]
-        return row, block, by_row[row]
-    by_block = _intensity((threshold.unsqueeze(1) - candidates.maxima) / epsilon)
-    by_block = by_block.scatter_(1, candidates.blocks, 0.0).flatten()
-    total = n_draws * size * by_block.double().sum()
+        return row, (_uniform(n_points, generator, row.device) * n_blocks).long(), by_row[row]
+    by_block = (threshold.unsqueeze(1) - candidates.bounds).div_(epsilon)
+    by_block = _dominating_intensity(by_block).flatten()
+    total = n_draws * size * by_block.sum(dtype=torch.float64)
     n_points = int(torch.poisson(total, generator=generator))
     index = _locate(by_block, n_points, generator)
     row = torch.div(index, n_blocks, rounding_mode="floor")
@@ -136,11 +176,16 @@ def _draw_others(scores, candidates, thresholds, epsilon, generator):
     member, draw, keep = _uniform((3, len(row)), generator, scores.device)
     classes = block + (member * candidates.size).long() * candidates.n_blocks
     pair = row * n_draws + (draw * n_draws).long()
-    u = (thresholds.flatten()[pair] - scores[row, classes]) / epsilon
+    drawn = scores.flatten().index_select(0, row * n_classes + classes)
+    u = (thresholds.flatten()[pair] - drawn) / epsilon
     accepted = keep * dominating < _intensity(u)
+    doubtful = torch.nonzero(accepted & (drawn >= candidates.cut[row]))[:, 0]
+    accepted[doubtful] = (candidates.classes[row[doubtful]] != classes[doubtful].unsqueeze(1)).all(
+        1
+    )
     pair, classes = pair[accepted], classes[accepted]
     # Several points of a class count once.
-    key = torch.unique(pair * n_classes + classes)
+    key = torch.from_numpy(np.unique((pair * n_classes + classes).numpy()))
     pair = torch.div(key, n_classes, rounding_mode="floor")
     classes = key - pair * n_classes
     row = torch.div(pair, n_draws, rounding_mode="floor")
@@ -181,7 +226,7 @@ def _select(scores, candidates, k, epsilon, n_draws, generator):
     return indices.reshape(-1, n_draws), selected.reshape(-1, n_draws)
 
 
-def select_lazily(scores, k, epsilon, n_draws, generator, n_chosen, size):
+def select_lazily(scores, k, epsilon, n_draws, generator, size, n_chosen, n_candidates=None):
     """Find the classes that noise puts at rank k, in each of `n_draws` draws.
 
     Parameters
@@ -191,16 +236,18 @@ def select_lazily(scores, k, epsilon, n_draws, generator, n_chosen, size):
     epsilon : float
     n_draws : int
     generator : torch.Generator
-    n_chosen, size : int
-        Candidates are the classes of the `n_chosen` (at least k) blocks of `size` classes with
-        the largest maxima.
+    size, n_chosen : int
+        Candidates are sought in the `n_chosen` (at least k) blocks of `size` classes with the
+        largest maxima.
+    n_candidates : int, optional
+        Number of candidates, at least k; all classes of these blocks when absent.
 
     Returns
     -------
     indices, normals : Tensors of shape (n_samples, n_draws)
         Classes, and the standard normals added to their scores.
     """
-    candidates = _Candidates(scores, n_chosen, size)
+    candidates = _Candidates(scores, size, n_chosen, n_candidates)
     at_once = max(1, scores.shape[1] // (4 * candidates.classes.shape[1]))
     parts = [
         _select(scores, candidates, k, epsilon, min(at_once, n_draws - done), generator)
@@ -211,7 +258,7 @@ def select_lazily(scores, k, epsilon, n_draws, generator, n_chosen, size):
 
 
 def plan_lazily(scores, k, epsilon):
-    """Return `n_chosen` and `size` for :func:`select_lazily`, or None where it does not pay.
+    """Return the last arguments of :func:`select_lazily`, or None where it does not pay.
 
     Only the scores are looked at, never the noise, which would bias it. The wider the noise is
     beside the spread of the larger scores of a few rows, the more classes may come in from
@@ -220,14 +267,11 @@ def plan_lazily(scores, k, epsilon):
     n_classes = scores.shape[1]
     if scores.device.type != "cpu" or n_classes < _MIN_CLASSES:
         return None
-    size, multiples = next(
-        (size, multiples) for limit, size, multiples in _PLANS if n_classes < limit
-    )
+    size, plans = next((size, plans) for limit, size, plans in _PLANS if n_classes < limit)
     sample = scores[:: max(1, len(scores) // 8), :: max(1, n_classes // 64)].sort(dim=1).values
     n_sampled = sample.shape[1]
     spread = (sample[:, int(0.9 * n_sampled)] - sample[:, n_sampled // 2]).mean().item() / 1.28
-    ratio = epsilon / max(spread, 1e-30)
-    multiple = multiples[(ratio > 0.15) + (ratio > 0.7)]
-    if multiple is None or multiple * k * size > n_classes / 4:
-        return None
-    return multiple * k, size
+    for limit, chosen, candidates in plans:
+        if epsilon <= limit * spread and chosen * k * size <= n_classes / 2:
+            return size, chosen * k, None if candidates is None else candidates * k
+    return None

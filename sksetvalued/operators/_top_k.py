@@ -19,12 +19,16 @@ def block_maxima(scores, size):
     return blocks.amax(dim=1), n_blocks
 
 
-def block_members(blocks, n_blocks, size, n_classes):
-    """Return the classes of the chosen `blocks` and those in no block, row by row."""
+def block_members(blocks, n_blocks, size):
+    """Return the classes of the chosen `blocks`, row by row."""
     offsets = torch.arange(size, device=blocks.device) * n_blocks
-    members = (blocks.unsqueeze(-1) + offsets).flatten(1)
-    rest = torch.arange(n_blocks * size, n_classes, device=blocks.device)
-    return torch.cat([members, rest.expand(len(blocks), -1)], dim=1)
+    return (blocks.unsqueeze(-1) + offsets).flatten(1)
+
+
+def classes_in_no_block(n_blocks, size, scores):
+    """Return the classes that blocks of `size` leave over, for each row of `scores`."""
+    n_samples, n_classes = scores.shape
+    return torch.arange(n_blocks * size, n_classes, device=scores.device).expand(n_samples, -1)
 
 
 def top_k(scores, k):
@@ -49,6 +53,7 @@ def top_k(scores, k):
         return torch.topk(scores, k, dim=1)
     maxima, n_blocks = block_maxima(scores, _BLOCK)
     blocks = torch.topk(maxima, k, dim=1, sorted=False).indices
-    members = block_members(blocks, n_blocks, _BLOCK, n_classes)
+    members = block_members(blocks, n_blocks, _BLOCK)
+    members = torch.cat([members, classes_in_no_block(n_blocks, _BLOCK, scores)], dim=1)
     values, order = torch.topk(scores.gather(1, members), k, dim=1)
     return values, members.gather(1, order)
