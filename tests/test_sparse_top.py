@@ -87,6 +87,10 @@ def test_torch_criteria_are_losses(data):
         clf = quick(loss=loss).fit(X, Y)
         assert clf.predict(X, size=Y.sum(1)).sum() == Y.sum()
         assert not hasattr(clf, "predict_proba")
+        weighted = clone(clf).fit(X, Y, sample_weight=np.full(len(X), 2.0))
+        np.testing.assert_allclose(
+            weighted.decision_function(X), clf.decision_function(X), atol=1e-4
+        )
 
 
 def test_samples_without_labels_teach_the_size():

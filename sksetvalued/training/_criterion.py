@@ -41,6 +41,9 @@ class CriterionAdapter(nn.Module):
             losses = self.criterion(input, target, **extra)
         finally:
             self.criterion.reduction = reduction
+        if losses.ndim > 1:  # torch's losses of indicators have one term per label
+            losses = losses.flatten(1)
+            losses = losses.sum(1) if reduction == "sum" else losses.mean(1)
         return reduce_loss(losses, reduction, sample_weight)
 
 
