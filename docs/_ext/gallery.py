@@ -1,0 +1,55 @@
+"""How the gallery is ordered, and how its pictures are found."""
+
+import os
+import random
+import re
+
+import numpy as np
+import torch
+from PIL import Image
+
+FIRST = (
+    "plot_quickstart.py",
+    "plot_average_k_and_top_k.py",
+    "plot_any_classifier.py",
+    "plot_text_intents.py",
+)
+
+
+class FirstExamplesFirst:
+    """Sort the examples of a newcomer before the others."""
+
+    def __init__(self, src_dir):
+        self.src_dir = src_dir
+
+    def __call__(self, name):
+        return FIRST.index(name) if name in FIRST else len(FIRST), name
+
+    def __repr__(self):
+        # Part of Sphinx's configuration: it must not change between builds.
+        return "<FirstExamplesFirst>"
+
+
+def pil_scraper(block, block_vars, gallery_conf):
+    """Show the picture that a block of an example saved with ``picture.save``."""
+    from sphinx_gallery.scrapers import figure_rst
+
+    picture = block_vars["example_globals"].get("picture")
+    if not isinstance(picture, Image.Image) or not re.search(r"^picture\.save\(", block[1], re.M):
+        return ""
+    path = next(iter(block_vars["image_path_iterator"]))
+    picture.save(path)
+    return figure_rst([path], gallery_conf["src_dir"])
+
+
+def _get_sg_image_scraper():
+    return pil_scraper
+
+
+def reset(gallery_conf, fname):
+    """Start every example with the same random state and one thread."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    torch.set_num_threads(1)
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002
+    torch.manual_seed(0)

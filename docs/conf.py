@@ -1,0 +1,86 @@
+"""Configuration of the documentation."""
+
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("MPLBACKEND", "Agg")
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
+
+import matplotlib as mpl
+import torch
+
+import sksetvalued
+
+torch.set_num_threads(1)
+mpl.rcParams["axes.prop_cycle"] = mpl.cycler(
+    color=["#2f6db3", "#d9822b", "#3a8f5c", "#b0413e", "#7a5ca8", "#6b7280"]
+)
+
+project = "sksetvalued"
+author = "The sksetvalued developers"
+copyright = f"{author}, BSD 3-clause"
+version = release = sksetvalued.__version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "numpydoc",
+    "myst_parser",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+    "sphinx-mathjax-offline",
+    "checks",
+]
+source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
+exclude_patterns = ["_build", "auto_examples/**/*.ipynb", "**/GALLERY_HEADER.rst"]
+templates_path = ["_templates"]
+default_role = "literal"
+
+# Every reference to this package must resolve; those to others are left as text, without network.
+nitpicky = True
+nitpick_ignore_regex = [("py:.*", r"(?!sksetvalued\b).*")]
+
+myst_enable_extensions = ["dollarmath", "colon_fence", "attrs_inline", "amsmath"]
+myst_heading_anchors = 3
+
+autosummary_generate = True
+autodoc_typehints = "none"
+autodoc_member_order = "bysource"
+numpydoc_show_class_members = False
+numpydoc_class_members_toctree = False
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "auto_examples",
+    "filename_pattern": r"/plot_",
+    "image_scrapers": ("matplotlib", "gallery"),
+    "reset_modules": ("gallery.reset",),
+    "reset_modules_order": "before",
+    "within_subsection_order": "gallery.FirstExamplesFirst",
+    "doc_module": ("sksetvalued",),
+    "backreferences_dir": "api/generated/backreferences",
+    "inspect_global_variables": True,
+    "show_memory": False,
+    "download_all_examples": False,
+    "abort_on_example_error": False,
+    "remove_config_comments": True,
+    "min_reported_time": 0,
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = "sksetvalued"
+html_static_path = ["_static"]
+html_css_files = ["sets.css"]
+html_show_sourcelink = False
+html_sidebars = {"changelog": [], "contributing": [], "index": []}
+html_theme_options = {
+    "show_prev_next": True,
+    "navbar_align": "left",
+    "navbar_end": ["theme-switcher"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "show_toc_level": 2,
+    "secondary_sidebar_items": {"**": ["page-toc"], "index": []},
+    "logo": {"text": "sksetvalued"},
+}
