@@ -241,6 +241,11 @@ class DeepEstimator(BaseEstimator):
         with training.seeded(self._seed, self.device_, state):
             net = self._rearmed(train, valid, resume) if continued else None
             net = net or self._new_net(train, valid, n_outputs)
+            if resume == "partial_fit" and net.criterion_.uses_index:
+                raise ValueError(
+                    f"loss={self.loss!r} keeps an estimate for every training sample, so it cannot "
+                    "be trained piece by piece: use fit, or another loss."
+                )
             net.resumable = self.warm_start or resume is not None
             try:
                 net.partial_fit((train, valid), epochs=epochs)

@@ -9,6 +9,7 @@ import reference_multi as reference
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from sksetvalued import AverageKClassifier
 from sksetvalued.losses import (
     LOSSES,
     AssumeNegativeLoss,
@@ -42,8 +43,7 @@ def arguments(name, scores, proposals, n=N):
 
 
 def logits_of_estimates(loss, target):
-    start = torch.nn.functional.one_hot(target, loss.estimates.shape[1]).double()
-    return loss.estimates.detach() + np.log(0.995 / 0.005) * start
+    return loss.label_logits(torch.arange(len(target)), target).detach()
 
 
 @pytest.mark.parametrize("n_classes", range(3, 9))
@@ -255,8 +255,9 @@ def test_role_starts_from_the_published_estimates_and_learns_them():
     start = logits_of_estimates(loss, target).sigmoid()
     observed = start[torch.arange(50), target]
     assert ((observed > 0.99) & (observed < 0.998)).all()
-    others = loss.estimates.detach().sigmoid()
+    others = start[torch.nn.functional.one_hot(target, L) == 0]
     assert ((others > 0.4) & (others < 0.6)).all()
+    assert others.std() > 0.04
     rows = torch.tensor([8, 9])
     loss(torch.full((2, L), 3.0), target[rows], index=rows).backward()
     assert loss.estimates.grad.any(1).nonzero().flatten().tolist() == [8, 9]
@@ -374,6 +375,17 @@ def test_two_head_declares_its_head_and_ranks_by_the_multi_label_one():
     assert AverageKLoss.head == "two_head"
     assert AverageKLoss(2).scores((scores, proposals)) is scores
     assert ROLELoss.uses_index
+
+
+def test_estimators_feed_role_and_refuse_pieces():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 4)), np.arange(60) % 3
+    clf = AverageKClassifier(1.5, loss="role", max_epochs=2, random_state=0).fit(x, y)
+    estimates = clf.net_.criterion_.estimates
+    start = ROLELoss(1.5, n_samples=len(estimates), n_classes=3).estimates
+    assert ((estimates - start).abs().amax(1) > 1e-4).all()
+    with pytest.raises(ValueError, match="piece by piece"):
+        AverageKClassifier(1.5, loss="role").partial_fit(x, y, classes=[0, 1, 2])
 
 
 Z, Y = torch.zeros(2, 3), torch.tensor([0, 1])
