@@ -6,7 +6,7 @@ from ..operators._checks import check_number, check_positive_integer
 from ..operators._margins import check_class_counts, check_max_margin
 from ..operators._noised import check_noise, select_noised
 from ._generator import LossGenerator
-from ._top_k import _TopKLoss
+from ._top_k import _TopKLoss, hinge
 
 __all__ = ["NoisedTopKHingeLoss"]
 
@@ -155,10 +155,13 @@ class NoisedTopKHingeLoss(_TopKLoss, name="noised_hinge"):
             noise,
             shared=self.noise == "shared",
         )
-        # A single gather, so that the backward pass writes the gradient once.
-        gathered = input.gather(1, torch.cat([indices, target.unsqueeze(1)], dim=1))
-        top = (gathered[:, :-1] + self.epsilon * normals).mean(dim=1)
-        return self.scale * torch.relu(self._margins(target, input) + top - gathered[:, -1])
+        target = target.unsqueeze(1)
+        scores = input.detach()
+        top = (scores.gather(1, indices) + self.epsilon * normals).mean(dim=1, keepdim=True)
+        value = self.scale * (self._margins(target, input) + top - scores.gather(1, target))
+        slopes = input.new_full((1, indices.shape[1] + 1), self.scale / indices.shape[1])
+        slopes[:, -1] = -self.scale
+        return hinge(input, value, torch.cat([indices, target], dim=1), slopes)
 
 
 class _GivenNoise(NoisedTopKHingeLoss):

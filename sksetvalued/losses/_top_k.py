@@ -3,24 +3,40 @@
 import torch
 
 from ..operators._checks import check_k, check_number, check_positive_integer
+from ..operators._piecewise import PiecewiseLinear
+from ..operators._top_k import top_k
 from ._base import SetLoss
 
 __all__ = ["CalibratedTopKHingeLoss", "ConvexTopKHingeLoss", "TopKHingeLoss"]
 
 
 def _rivals_and_own(input, target, k):
-    """Gather the k best scores of the other classes, in decreasing order, and the true one's.
+    """Return the classes of the k best rivals and the true one, and their scores.
 
-    The classes are found without the scores being copied, and a single gather carries the
-    gradient.
+    Returns
+    -------
+    indices : LongTensor of shape (n_samples, k + 1)
+        The rivals in decreasing order of their scores, then the true class.
+    rivals : Tensor of shape (n_samples, k)
+    own : Tensor of shape (n_samples, 1)
     """
-    order = torch.topk(input.detach(), k + 1, dim=1).indices
+    input = input.detach()
+    order = top_k(input, k + 1)[1]
     target = target.long().unsqueeze(1)
     # Ranks from that of the true class on move up by one.
     after = (order == target).cumsum(1)[:, :k].bool()
-    rivals = torch.where(after, order[:, 1:], order[:, :k])
-    gathered = input.gather(1, torch.cat([rivals, target], dim=1))
-    return gathered[:, :k], gathered[:, k]
+    indices = torch.cat([torch.where(after, order[:, 1:], order[:, :k]), target], dim=1)
+    scores = input.gather(1, indices)
+    return indices, scores[:, :k], scores[:, k:]
+
+
+def hinge(input, value, indices, slopes):
+    """Return max(0, `value`), of shape (n_samples, 1), as a function of the scores.
+
+    `slopes` are the derivatives of `value` in the scores at `indices`.
+    """
+    values = torch.relu(value)[:, 0]
+    return PiecewiseLinear.apply(input, values, indices, slopes * (value > 0))
 
 
 class _TopKLoss(SetLoss):
@@ -72,8 +88,9 @@ class TopKHingeLoss(_TopKLoss, name="hinge"):
 
     def sample_losses(self, input, target):
         self.check_rank(input)
-        rivals, own = _rivals_and_own(input, target, self.k)
-        return torch.relu(self.margin + rivals[:, -1] - own)
+        indices, rivals, own = _rivals_and_own(input, target, self.k)
+        slopes = input.new_tensor([1.0, -1.0])
+        return hinge(input, self.margin + rivals[:, -1:] - own, indices[:, -2:], slopes)
 
 
 class ConvexTopKHingeLoss(_TopKLoss, name="convex_hinge"):
@@ -107,11 +124,16 @@ class ConvexTopKHingeLoss(_TopKLoss, name="convex_hinge"):
 
     def sample_losses(self, input, target):
         self.check_rank(input)
-        rivals, own = _rivals_and_own(input, target, self.k)
+        indices, rivals, own = _rivals_and_own(input, target, self.k)
         shifted = rivals + self.margin
         # Of the k best rivals and the true class, the k largest are all but the smallest.
-        last = torch.maximum(shifted[:, -1], own)
-        return torch.relu((shifted[:, :-1].sum(1) + last) / self.k - own)
+        rival_is_last = shifted[:, -1:] >= own
+        last = torch.where(rival_is_last, shifted[:, -1:], own)
+        value = (shifted[:, :-1].sum(1, keepdim=True) + last) / self.k - own
+        slopes = torch.full_like(shifted[:, 1:], 1 / self.k)
+        last_slope = rival_is_last.to(input.dtype) / self.k
+        slopes = torch.cat([slopes, last_slope, 1 / self.k - last_slope - 1], dim=1)
+        return hinge(input, value, indices, slopes)
 
 
 class CalibratedTopKHingeLoss(_TopKLoss, name="calibrated_hinge"):
@@ -145,9 +167,11 @@ class CalibratedTopKHingeLoss(_TopKLoss, name="calibrated_hinge"):
 
     def sample_losses(self, input, target):
         self.check_rank(input)
-        last = torch.topk(input.detach(), self.k + 1, dim=1).indices[:, -1:]
-        gathered = input.gather(1, torch.cat([last, target.long().unsqueeze(1)], dim=1))
-        return torch.relu(self.margin + gathered[:, 0] - gathered[:, 1])
+        last = top_k(input, self.k + 1)[1][:, -1:]
+        indices = torch.cat([last, target.long().unsqueeze(1)], dim=1)
+        scores = input.detach().gather(1, indices)
+        slopes = input.new_tensor([1.0, -1.0])
+        return hinge(input, self.margin + scores[:, :1] - scores[:, 1:], indices, slopes)
 
 
 def top_k_hinge_loss(input, target, k, margin=1.0, reduction="mean", sample_weight=None):

@@ -16,7 +16,7 @@ import math
 import numpy as np
 import torch
 
-from ._top_k import block_maxima, block_members, classes_in_no_block
+from ._top_k import block_maxima, block_members, classes_in_no_block, k_largest
 
 #: From this many classes on it can pay.
 _MIN_CLASSES = 512
@@ -24,7 +24,7 @@ _MIN_CLASSES = 512
 #: spread of the scores, chosen blocks and candidates per rank (None: all classes of the blocks).
 #: Found by timing; beyond the last ratio all noise is drawn.
 _PLANS = [
-    (4096, 8, [(0.25, 3, 4), (0.6, 4, 6)]),
+    (4096, 8, [(0.25, 2.5, 4), (0.6, 4, 6)]),
     (32768, 16, [(0.7, 8, 16), (math.inf, 16, None)]),
     (math.inf, 32, [(0.3, 8, 16), (0.7, 16, 32), (math.inf, 32, None)]),
 ]
@@ -72,22 +72,23 @@ class _Candidates:
         self.size = size
         #: Bounds of the scores that are no candidates, by block.
         self.bounds, self.n_blocks = block_maxima(scores, size)
-        largest, chosen = torch.topk(self.bounds, n_chosen + 1, dim=1)
-        bound, chosen = largest[:, -1:], chosen[:, :-1]
+        largest = k_largest(self.bounds, n_chosen + 1)
+        chosen, bound = largest[:, 1:], self.bounds.gather(1, largest[:, :1])
         self.classes = block_members(chosen, self.n_blocks, size)
-        left_over = classes_in_no_block(self.n_blocks, size, scores)
         if n_candidates is None or n_candidates >= self.classes.shape[1]:
             self.bounds.scatter_(1, chosen, -torch.inf)
             cut = torch.full_like(bound, torch.inf)
         else:
-            values, order = torch.topk(scores.gather(1, self.classes), n_candidates + 1, dim=1)
-            cut = values[:, -1:]
-            self.classes = self.classes.gather(1, order[:, :-1])
+            order = k_largest(scores.gather(1, self.classes), n_candidates + 1)
+            self.classes = self.classes.gather(1, order)
+            cut = scores.gather(1, self.classes[:, :1])
+            self.classes = self.classes[:, 1:]
             self.bounds.scatter_(1, chosen, cut.expand_as(chosen))
             bound = torch.maximum(bound, cut)
         self.bound = bound[:, 0]
         #: Candidates within blocks have at least this score.
         self.cut = cut[:, 0]
+        left_over = classes_in_no_block(self.n_blocks, size, scores)
         self.classes = torch.cat([self.classes, left_over], dim=1)
         self.scores = scores.gather(1, self.classes)
 
@@ -95,14 +96,15 @@ class _Candidates:
 def _draw_candidates(candidates, k, epsilon, n_draws, generator):
     """Return the k largest noised candidates of each draw: values, classes and normals.
 
-    Each of shape (n_samples, n_draws, k), the values in decreasing order.
+    Each of shape (n_samples, n_draws, k), the k-th largest first.
     """
     scores = candidates.scores.unsqueeze(1)
     shape = (len(scores), n_draws, scores.shape[2])
     normals = torch.randn(shape, generator=generator, dtype=scores.dtype, device=scores.device)
-    values, order = torch.topk(torch.add(scores, normals, alpha=epsilon), k, dim=2)
+    noised = torch.add(scores, normals, alpha=epsilon)
+    order = k_largest(noised, k)
     classes = candidates.classes.unsqueeze(1).expand(shape).gather(2, order)
-    return values, classes, normals.gather(2, order)
+    return noised.gather(2, order), classes, normals.gather(2, order)
 
 
 def _uniform(n, generator, device):
@@ -209,15 +211,15 @@ def _merge(scores, k, epsilon, values, classes, normals, pair, others, other_nor
         extra = torch.full(shape, fill, dtype=kept.dtype, device=kept.device)
         extra[group, column] = joining.to(kept.dtype)
         joined.append(torch.cat([kept, extra], dim=1))
-    last = torch.topk(joined[0], k, dim=1).indices[:, -1:]
+    last = k_largest(joined[0], k)[:, :1]
     return pairs, joined[1].gather(1, last)[:, 0], joined[2].gather(1, last)[:, 0]
 
 
 def _select(scores, candidates, k, epsilon, n_draws, generator):
     """Return the classes of rank k and their normals for some draws."""
     values, classes, normals = _draw_candidates(candidates, k, epsilon, n_draws, generator)
-    found = _draw_others(scores, candidates, values[..., -1], epsilon, generator)
-    indices, selected = classes[..., -1].flatten(), normals[..., -1].flatten()
+    found = _draw_others(scores, candidates, values[..., 0], epsilon, generator)
+    indices, selected = classes[..., 0].flatten(), normals[..., 0].flatten()
     if len(found[0]):
         pairs, joined, joined_normals = _merge(
             scores, k, epsilon, values, classes, normals, *found
@@ -272,6 +274,7 @@ def plan_lazily(scores, k, epsilon):
     n_sampled = sample.shape[1]
     spread = (sample[:, int(0.9 * n_sampled)] - sample[:, n_sampled // 2]).mean().item() / 1.28
     for limit, chosen, candidates in plans:
-        if epsilon <= limit * spread and chosen * k * size <= n_classes / 2:
-            return size, chosen * k, None if candidates is None else candidates * k
+        n_chosen = int(chosen * k)
+        if epsilon <= limit * spread and n_chosen * size <= n_classes / 2:
+            return size, n_chosen, None if candidates is None else candidates * k
     return None

@@ -5,8 +5,14 @@ import torch
 from ._checks import check_k, check_number, check_positive_integer, check_scores
 from ._lazy import plan_lazily, select_lazily
 from ._precision import at_least_float32
+from ._top_k import k_largest
 
 __all__ = ["noised_top_k", "noised_top_k_sum"]
+
+#: Up to so many classes, rows are partitioned whole.
+_NARROW = 512
+#: Noised scores held at once, if those of one draw are not more.
+_AT_ONCE = 1 << 17
 
 
 def check_noise(noise, scores):
@@ -19,13 +25,36 @@ def check_noise(noise, scores):
         )
 
 
-def _select_in_draw(scores, noise, k, epsilon, all_k):
-    """Return the classes of the k-th (or k first) largest noised scores, and their noise."""
+def _select(scores, noise, k, epsilon, all_k):
+    """Return the classes of rank k (or 1 to k) after noise, and their noise.
+
+    Parameters
+    ----------
+    scores : Tensor of shape (n_samples, n_classes)
+    noise : Tensor of shape (n_draws, n_samples or 1, n_classes)
+    k : int
+    epsilon : float
+    all_k : bool
+
+    Returns
+    -------
+    indices, normals : Tensors of shape (n_samples, n_selected)
+    """
     noised = torch.add(scores, noise, alpha=epsilon)
-    indices = torch.topk(noised, k, dim=-1).indices
-    if not all_k:
-        indices = indices[:, -1:]
-    return indices, noise.expand_as(noised).gather(1, indices)
+    if scores.shape[1] <= _NARROW:
+        indices = k_largest(noised, k)
+        indices = indices if all_k else indices[..., :1]
+    else:
+        indices = torch.topk(noised, k, dim=-1).indices
+        indices = indices if all_k else indices[..., -1:]
+    normals = noise.expand_as(noised).gather(2, indices)
+    return indices.transpose(0, 1).flatten(1), normals.transpose(0, 1).flatten(1)
+
+
+def _draw(scores, n_draws, generator, shared):
+    """Draw standard normals, (n_draws, n_samples or 1, n_classes)."""
+    shape = (n_draws, 1 if shared else len(scores), scores.shape[1])
+    return torch.randn(shape, generator=generator, dtype=scores.dtype, device=scores.device)
 
 
 def select_noised(
@@ -61,17 +90,17 @@ def select_noised(
         plan = plan_lazily(scores, k, epsilon)
         if plan is not None:
             return select_lazily(scores, k, epsilon, n_noise_samples, generator, *plan)
-    if noise is None:
-        shape = (1, scores.shape[1]) if shared else scores.shape
-        draws = (
-            torch.randn(shape, generator=generator, dtype=scores.dtype, device=scores.device)
-            for _ in range(n_noise_samples)
-        )
-    else:
-        draws = noise.to(scores.dtype)
-    selected = [_select_in_draw(scores, draw, k, epsilon, all_k) for draw in draws]
-    indices, values = zip(*selected)
-    return torch.cat(indices, dim=1), torch.cat(values, dim=1)
+    # Few draws at a time, so that memory does not grow with their number.
+    at_once = max(1, _AT_ONCE // scores.numel()) if scores.numel() else 1
+    selected = []
+    for done in range(0, n_noise_samples if noise is None else len(noise), at_once):
+        if noise is None:
+            some = _draw(scores, min(at_once, n_noise_samples - done), generator, shared)
+        else:
+            some = noise[done : done + at_once].to(scores.dtype)
+        selected.append(_select(scores, some, k, epsilon, all_k))
+    indices, normals = zip(*selected)
+    return torch.cat(indices, dim=1), torch.cat(normals, dim=1)
 
 
 def _noised_mean(scores, k, epsilon, n_noise_samples, generator, noise, all_k):
