@@ -243,8 +243,8 @@ class DeepEstimator(BaseEstimator):
             net = net or self._new_net(train, valid, n_outputs)
             if resume == "partial_fit" and net.criterion_.uses_index:
                 raise ValueError(
-                    f"loss={self.loss!r} keeps an estimate for every training sample, so it cannot "
-                    "be trained piece by piece: use fit, or another loss."
+                    f"loss={self.loss!r} keeps an estimate for every training sample, so it "
+                    "cannot be trained piece by piece: use fit, or another loss."
                 )
             net.resumable = self.warm_start or resume is not None
             try:
