@@ -1,0 +1,128 @@
+"""Several views of a sample at prediction: how their scores are combined."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import log_softmax, softmax
+
+from sksetvalued import AverageKClassifier, TopKClassifier
+
+RNG = np.random.default_rng(0)
+X = RNG.integers(0, 256, (40, 6, 6, 3), dtype=np.uint8)
+Y = np.arange(40) % 4
+
+#: Networks on images run in single precision, whose rounding depends on the batch.
+SINGLE = 1e-5
+
+
+def upper(x):
+    return x[:, :4]
+
+
+def lower(x):
+    return x[:, 2:]
+
+
+def both(x):
+    return [upper(x), lower(x)]
+
+
+def fitted(cls=TopKClassifier, eval=both, **params):
+    params = {"k": 2, "max_epochs": 3, "lr": 1e-2, "random_state": 0} | params
+    # The same process: the functions above need not be sent anywhere.
+    here = {f"iterator_{part}__num_workers": 0 for part in ("train", "valid")}
+    here |= {f"iterator_{part}__persistent_workers": False for part in ("train", "valid")}
+    transform = {"train": upper, "eval": eval}
+    return cls(transform=transform, net_params=here, **params).fit(X, Y)
+
+
+def scores_of(clf, view):
+    clf.set_params(transform={"train": upper, "eval": view})
+    return clf._scores(X).astype(np.float64)
+
+
+def brute_force_marginals(scores, k):
+    """Share of the weight of the sets of k classes that hold each class, by enumeration."""
+    sets = list(combinations(range(len(scores)), k))
+    weights = softmax([scores[list(members)].sum() for members in sets])
+    return np.array([sum(w for w, s in zip(weights, sets) if c in s) for c in range(len(scores))])
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+@pytest.mark.parametrize("loss", ["noised_hinge", "cross_entropy"])
+def test_top_k_averages_the_marginals_of_sets(k, loss):
+    clf = fitted(k=k, loss=loss)
+    combined = scores_of(clf, both)
+    views = [scores_of(clf, view) for view in (upper, lower)]
+    for row in range(len(X)):
+        mean = np.mean([brute_force_marginals(view[row], k) for view in views], axis=0)
+        np.testing.assert_allclose(
+            log_softmax(combined[row]), log_softmax(np.log(mean)), rtol=SINGLE, atol=SINGLE
+        )
+
+
+def test_the_marginals_decide_the_set_on_a_case_by_hand():
+    """Odds (1, 2, 3) and (3, 1, 1), k = 2.
+
+    The sets 01, 02, 12 weigh 2, 3, 6 of 11 and 3, 3, 1 of 7; so the classes have marginals
+    (5, 8, 9) / 11 and (6, 4, 4) / 7, on average (101, 100, 107) / 154: the set is {0, 2}, while
+    the mean probability (1/6 + 3/5, 1/3 + 1/5, 1/2 + 1/5) / 2 ranks class 0 first.
+    """
+    odds = torch.tensor([[[1.0, 2.0, 3.0], [3.0, 1.0, 1.0]]])
+    combined = TopKClassifier(k=2)._combine_views(odds.log())[0]
+    expected = torch.tensor([101.0, 100.0, 107.0], dtype=torch.float64) / 154
+    torch.testing.assert_close(combined.exp(), expected)
+    assert combined.argsort(descending=True).tolist() == [2, 0, 1]
+    mean = AverageKClassifier(k=2)._combine_views(odds.log())[0]
+    probabilities = torch.tensor([1 / 6 + 3 / 5, 1 / 3 + 1 / 5, 1 / 2 + 1 / 5]) / 2
+    torch.testing.assert_close(mean.exp(), probabilities.double())
+
+
+def test_average_k_averages_probabilities():
+    clf = fitted(AverageKClassifier, k=1.5, loss="cross_entropy")
+    combined = scores_of(clf, both)
+    views = [softmax(scores_of(clf, view), axis=1) for view in (upper, lower)]
+    np.testing.assert_allclose(softmax(combined, axis=1), np.mean(views, axis=0), atol=SINGLE)
+
+
+def test_thresholds_are_calibrated_on_the_views():
+    clf = fitted(AverageKClassifier, k=1.5)
+    assert clf.calibrate(X).predict_set(X).sum(axis=1).mean() == pytest.approx(1.5, abs=0.03)
+
+
+@pytest.mark.parametrize("cls", [TopKClassifier, AverageKClassifier])
+def test_one_view_repeated_changes_nothing(cls):
+    clf = fitted(cls)
+    once = scores_of(clf, upper)
+    for repeated in (lambda x: [upper(x)] * 3, lambda x: upper(x)[None], lambda x: (upper(x),)):
+        again = scores_of(clf, repeated)
+        if cls is AverageKClassifier:
+            np.testing.assert_allclose(softmax(again, 1), softmax(once, 1), atol=SINGLE)
+        np.testing.assert_array_equal(likeliest_two(again), likeliest_two(once))
+
+
+def likeliest_two(scores):
+    return np.sort(np.argsort(scores, axis=1)[:, -2:], axis=1)
+
+
+@pytest.mark.parametrize("monitor", ["auto", "valid_loss"])
+def test_the_validation_metric_is_that_of_the_views(monitor):
+    """What the history says of the best epoch is what the kept network does."""
+    clf = fitted(validation_fraction=0.5, monitor=monitor)
+    losses = clf.history_[:, "valid_loss"]
+    assert np.isfinite(losses).all()
+    if monitor == "auto":
+        from sksetvalued.training import split_per_class
+
+        best = max(clf.history_[:, "valid_top_k_accuracy"])
+        _, held = split_per_class(Y, 0.5, np.random.RandomState(clf._seed))
+        sets = clf.predict_set(X[held])
+        assert sets[np.arange(len(held)), Y[held]].mean() == pytest.approx(best)
+
+
+def test_the_order_of_the_views_does_not_matter():
+    clf = fitted()
+    reverse = scores_of(clf, lambda x: both(x)[::-1])
+    np.testing.assert_allclose(scores_of(clf, both), reverse, atol=SINGLE)
