@@ -13,6 +13,12 @@ FIRST = (
     "plot_average_k_and_top_k.py",
     "plot_any_classifier.py",
     "plot_text_intents.py",
+    "plot_image_backbones.py",
+    "plot_long_tail.py",
+    "plot_phone_screen.py",
+    "plot_species_identifier.py",
+    "plot_multilabel.py",
+    "plot_loss_level_sets.py",
 )
 
 

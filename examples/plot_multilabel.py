@@ -1,0 +1,80 @@
+"""
+Several labels at once, with sparse-top
+=======================================
+
+A photograph may show several things. :class:`~sksetvalued.SparseTopClassifier` predicts sets of
+labels: it projects the scores of a sample on the vectors q of entries in [0, 1] that sum to K, and
+most entries of the projection are exactly 0 or 1. How many labels there are is predicted too, or
+given where it is known.
+"""
+
+# %%
+# Between one and four digits in an image
+# ---------------------------------------
+import matplotlib.pyplot as plt
+import numpy as np
+from sklearn.datasets import load_digits
+from sklearn.metrics import f1_score
+
+from sksetvalued import SparseTopClassifier
+
+digits = load_digits()
+rng = np.random.default_rng(0)
+
+
+def collage(pool):
+    """Put one to four different digits on a sheet of 20 x 20 pixels; return it and its labels."""
+    sheet, labels = np.zeros((20, 20)), np.zeros(10, dtype=int)
+    for i in rng.choice(pool, size=rng.integers(1, 5), replace=False):
+        if not labels[digits.target[i]]:
+            top, left = rng.integers(0, 13, size=2)
+            window = sheet[top : top + 8, left : left + 8]
+            np.maximum(window, digits.images[i], out=window)
+            labels[digits.target[i]] = 1
+    return sheet, labels
+
+
+def collages(pool, n):
+    """Return n sheets as bytes, and the indicator matrix of their labels."""
+    sheets, labels = zip(*(collage(pool) for _ in range(n)), strict=True)
+    return (np.stack(sheets) * 15.9).astype(np.uint8), np.stack(labels)
+
+
+pool = rng.permutation(len(digits.target))
+X_train, Y_train = collages(pool[:1300], 3000)
+X_test, Y_test = collages(pool[1300:], 1000)
+
+# %%
+# Labels, and how many
+# --------------------
+# `size` says where the number of labels comes from: learnt for each sample, an integer for all, or
+# an array given to `predict` where the number is known.
+clf = SparseTopClassifier(max_epochs=15, random_state=0).fit(X_train, Y_train)
+n_labels = Y_test.sum(axis=1)
+predictions = {
+    "predicted size": clf.predict(X_test),
+    "known size": clf.predict(X_test, size=n_labels),
+    "always two": clf.set_params(size=2).predict(X_test),
+}
+clf.set_params(size="predicted")
+for name, Y_pred in predictions.items():
+    f1 = f1_score(Y_test, Y_pred, average="micro")
+    exact = (Y_pred == Y_test).all(axis=1).mean()
+    print(f"{name:15} micro-F1 {f1:.3f}, all labels right {exact:.3f}")
+
+# %%
+# What the projection looks like
+# ------------------------------
+# The projections on the simplex of sum K, K being the true number of labels: bars are mostly 0 or
+# 1, and in between where the network hesitates. The labels that are right are green.
+shown = [np.flatnonzero(n_labels == size)[5] for size in (1, 2, 3, 4)]
+q = clf.project(X_test[shown], size=n_labels[shown])
+fig, axes = plt.subplots(2, 4, figsize=(10, 4.4), layout="constrained", height_ratios=[1.6, 1])
+for (image, bars), i, row in zip(axes.T, shown, q, strict=True):
+    image.imshow(X_test[i], cmap="gray_r")
+    image.axis("off")
+    image.set_title("labels " + ", ".join(map(str, np.flatnonzero(Y_test[i]))))
+    bars.bar(range(10), row, color=np.where(Y_test[i], "#12813c", "#b0413e"))
+    bars.set(xticks=range(10), ylim=(0, 1.05))
+axes[1, 0].set_ylabel("projection q")
+plt.show()
