@@ -638,7 +638,7 @@ def test_bad_data_is_named(estimator, data):
         fast(estimator).fit(X[:0], y[:0])
     with pytest.raises(ValueError, match="inconsistent"):
         fast(estimator).fit(X, y[:-1])
-    with pytest.raises(ValueError, match="Sample weights"):
+    with pytest.raises(ValueError, match="sample_weight must not be zero"):
         fast(estimator).fit(X, y, sample_weight=np.zeros(len(y)))
     clf = fast(estimator).fit(X, y)
     with pytest.raises(ValueError, match="5 features"):

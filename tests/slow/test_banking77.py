@@ -39,7 +39,7 @@ def test_top_3_is_not_below_logistic_regression(intents):
     X, y, X_test, y_test = intents
     ours = make_pipeline(clone(FEATURES), TopKClassifier(k=3, random_state=0)).fit(X, y)
     linear = make_pipeline(clone(FEATURES), LogisticRegression(max_iter=1000)).fit(X, y)
-    peer = PlugInClassifier(linear, TopK(3)).fit(X, y)
+    peer = PlugInClassifier(linear, TopK(3), cv="prefit").fit(X, y)
     coverage, size = coverage_and_size(ours, X_test, y_test)
     assert size == 3
     assert coverage >= coverage_and_size(peer, X_test, y_test)[0]
@@ -52,6 +52,6 @@ def test_average_2_is_not_below_logistic_regression_and_has_the_size(intents):
     kept, held_out = train_test_split(np.arange(len(y)), test_size=0.1, stratify=y, random_state=0)
     linear = make_pipeline(clone(FEATURES), LogisticRegression(max_iter=1000))
     linear.fit(X.iloc[kept], y[kept])
-    peer = PlugInClassifier(linear, AverageK(2)).fit(X.iloc[held_out], y[held_out])
+    peer = PlugInClassifier(linear, AverageK(2), cv="prefit").fit(X.iloc[held_out], y[held_out])
     assert coverage >= coverage_and_size(peer, X_test, y_test)[0]
     assert abs(size - 2) <= 0.2
