@@ -118,6 +118,28 @@ def test_the_transform_of_the_dataset_comes_first(image_folder):
     assert torch.equal(inputs.take(torch.tensor([2]))[0], 255 - dataset[2][0])
 
 
+def test_cifar_objects_of_torchvision_work_as_they_are():
+    from torchvision.datasets import CIFAR100
+
+    dataset = CIFAR100.__new__(CIFAR100)  # Its files are not here; all else is its own.
+    vars(dataset).update(data=X, targets=Y.tolist(), transform=None, target_transform=None)
+    clf = classifier().fit(dataset)
+    assert clf.classes_.tolist() == [0, 10, 20]
+    np.testing.assert_array_equal(clf.predict_set(dataset), clf.predict_set(X))
+
+
+def test_flowers_objects_of_torchvision_work_as_they_are(image_folder):
+    from torchvision.datasets import Flowers102
+    from torchvision.datasets.folder import default_loader
+
+    files = sorted(image_folder.glob("*/*.png"), key=lambda path: path.name)
+    dataset = Flowers102.__new__(Flowers102)
+    vars(dataset).update(_image_files=files, _labels=Y.tolist())
+    vars(dataset).update(transform=None, target_transform=None, loader=default_loader)
+    clf = classifier().fit(dataset)
+    np.testing.assert_array_equal(clf.predict_set(dataset), clf.predict_set(X))
+
+
 def test_inaturalist_layout(tmp_path):
     from torchvision.datasets import INaturalist
 
