@@ -1,0 +1,195 @@
+"""How the benchmarks measure: one thread, interleaved runs, medians, allocated bytes."""
+
+import ctypes
+import importlib.metadata
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+
+import numpy as np
+import torch
+
+RESULTS = Path(__file__).resolve().parent / "results"
+PACKAGES = ("sksetvalued", "torch", "scikit-learn", "skorch", "pytopk", "entmax", "jax", "jaxopt")
+
+
+def settle():
+    """Use one thread, and let freed memory stay with the process.
+
+    Without the latter, large tensors are mapped anew at each call, and what is measured is the
+    kernel handing out pages.
+    """
+    torch.set_num_threads(1)
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None)
+        m_trim_threshold, m_mmap_threshold, large = -1, -3, 2**30
+        libc.mallopt(m_mmap_threshold, large)
+        libc.mallopt(m_trim_threshold, large)
+
+
+def machine(device="cpu"):
+    """Return what the figures depend on: processor, system and versions."""
+    versions = {}
+    for name in PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = None
+    if device != "cpu":
+        versions["cuda"] = torch.version.cuda
+    return {
+        "device": torch.cuda.get_device_name() if device != "cpu" else cpu_model(),
+        "vector_instructions": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "versions": versions,
+    }
+
+
+def cpu_model():
+    """Return the name of the processor."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def seconds(function, device="cpu"):
+    """Return (CPU seconds, wall seconds) of one call; on a GPU both are wall seconds."""
+    if device != "cpu":
+        torch.cuda.synchronize()
+    wall, cpu = time.perf_counter(), time.process_time()
+    function()
+    if device != "cpu":
+        torch.cuda.synchronize()
+        wall = time.perf_counter() - wall
+        return wall, wall
+    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    return cpu, wall
+
+
+def interleaved(functions, rounds, budget, device="cpu", shortest=2e-3):
+    """Time functions in turn (A B C A B C ...) and return the medians.
+
+    A call too short for the clock is repeated within its turn. A function slow beside its share
+    of the budget takes part in fewer rounds, spread over all of them, never fewer than two.
+
+    Parameters
+    ----------
+    functions : dict of callables
+    rounds : int
+    budget : float
+        Seconds for all functions together.
+    device : {"cpu", "cuda"}
+    shortest : float
+        Seconds that a turn lasts at least.
+
+    Returns
+    -------
+    timings : dict of {"cpu_ms", "wall_ms", "rounds"}
+    """
+    turns, samples = {}, {name: [] for name in functions}
+    for name, function in functions.items():
+        function()
+        once = seconds(function, device)[0]
+        calls = max(1, round(shortest / max(once, 1e-7)))
+        share = budget / len(functions) / max(calls * once, 1e-7)
+        turns[name] = calls, int(np.clip(share, min(2, rounds), rounds))
+    for turn in range(rounds):
+        for name, function in functions.items():
+            calls, wanted = turns[name]
+            if (turn + 1) * wanted // rounds > turn * wanted // rounds:
+                spent = seconds(lambda f=function, n=calls: [f() for _ in range(n)], device)
+                samples[name].append([s / calls for s in spent])
+    return {name: _summary(values) for name, values in samples.items()}
+
+
+def _summary(values):
+    cpu, wall = zip(*values)
+    return {
+        "cpu_ms": 1e3 * median(cpu),
+        "wall_ms": 1e3 * median(wall),
+        "rounds": len(values),
+    }
+
+
+def ratios(timings, reference):
+    """Add to each timing its ratio to the timing called `reference`."""
+    base = timings[reference]
+    for timing in timings.values():
+        timing["cpu_ratio"] = timing["cpu_ms"] / base["cpu_ms"]
+        timing["wall_ratio"] = timing["wall_ms"] / base["wall_ms"]
+    return timings
+
+
+def peak_bytes(function, device="cpu"):
+    """Return the most memory that torch holds during a call, beyond what it held before.
+
+    On the CPU it is the running sum of the allocations in torch's own trace: exact and
+    independent of what else runs, but blind to memory that is not torch's.
+    """
+    if device != "cpu":
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        function()
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated() - before
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, profile_memory=True) as trace:
+        function()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        trace.export_chrome_trace(str(path))
+        events = json.loads(path.read_text())["traceEvents"]
+    allocations = [event for event in events if event["name"] == "[memory]"]
+    allocations.sort(key=lambda event: event["ts"])
+    held = peak = 0
+    for event in allocations:
+        # Below zero: the gradient of an earlier call is freed.
+        held = max(held + event["args"]["Bytes"], 0)
+        peak = max(peak, held)
+    return peak
+
+
+def slope(x, y):
+    """Return the exponent of the power law that fits best, by least squares of logarithms."""
+    return float(np.polyfit(np.log(x), np.log(y), 1)[0])
+
+
+def write_json(path, results):
+    """Write results where `report` finds them."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(results, indent=1) + "\n")
+
+
+def rounded(value, digits=4):
+    """Round every number in nested dicts and lists to so many significant digits."""
+    if isinstance(value, dict):
+        return {key: rounded(item, digits) for key, item in value.items()}
+    if isinstance(value, list):
+        return [rounded(item, digits) for item in value]
+    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
+
+
+def table(header, rows):
+    """Return the lines of a markdown table."""
+    lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
+    return ["| " + " | ".join(map(str, line)) + " |" for line in lines] + [""]
+
+
+def short(value):
+    """Return a number as few characters, or a dash for None."""
+    if value is None:
+        return "–"
+    return f"{value:.0f}" if value >= 99.5 else f"{value:.2g}" if value < 9.95 else f"{value:.0f}"

@@ -1,0 +1,72 @@
+"""The benchmarks run on a tiny cell, and their pages follow from the figures alone."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
+
+
+@pytest.fixture
+def benchmark_path(monkeypatch):
+    if not BENCHMARKS.is_dir():
+        pytest.skip("the benchmarks are not part of an installed package")
+    monkeypatch.syspath_prepend(BENCHMARKS)
+
+
+def _call(script, *arguments):
+    command = [sys.executable, str(BENCHMARKS / script), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)
+
+
+@pytest.mark.usefixtures("benchmark_path")
+def test_speed_runs_and_the_report_follows_from_the_figures(tmp_path):
+    results, page = tmp_path / "results" / "speed.json", tmp_path / "speed.md"
+    sizes = ["--cells", "4x20x2", "6x30x2", "--draws", "1", "2", "--draws-cell", "4x20x2"]
+    _call("speed.py", "run", *sizes, "--rounds", 2, "--seconds", 0.1, "--results", results)
+    measured = json.loads(results.read_text())
+    first = measured["cells"][0]["contenders"]
+    assert first["cross-entropy"]["cpu_ratio"] == 1
+    assert all(timing["cpu_ms"] > 0 for timing in first.values())
+
+    import speed_report
+
+    speed_report.write(results, page)
+    text = page.read_text()
+    assert all(f"| {name} |" in text for name in first)
+    assert (tmp_path / "results" / "speed.png").stat().st_size > 0
+    speed_report.write(results, page)
+    assert page.read_text() == text
+
+
+@pytest.mark.usefixtures("benchmark_path")
+def test_peak_bytes_counts_what_is_held_at_once():
+    import measuring
+
+    def function():
+        first = torch.zeros(1000)
+        second = torch.zeros(2000)
+        del first
+        return second + 1
+
+    # 1000 and 2000 numbers, then 2000 twice, and a few scalars.
+    assert 0 <= measuring.peak_bytes(function) - 4 * 4000 < 100
+
+
+@pytest.mark.usefixtures("benchmark_path")
+def test_plain_versions_compute_the_same_losses():
+    import contenders
+
+    from sksetvalued import losses
+
+    torch.manual_seed(0)
+    scores, target = 3 * torch.randn(8, 30), torch.randint(30, (8,))
+    for k in (1, 3):
+        hinge = losses.CalibratedTopKHingeLoss(k)(scores, target)
+        torch.testing.assert_close(contenders.plain_hinge(k)(scores, target), hinge)
+        smoothed = losses.SmoothedTopKHingeLoss(k, tau=contenders.TAU)(scores, target)
+        torch.testing.assert_close(contenders.plain_smoothed(k)(scores, target), smoothed)
