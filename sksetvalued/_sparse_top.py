@@ -53,7 +53,7 @@ def shifted_scores(scores, k):
     with torch.inference_mode():
         scores = torch.from_numpy(np.ascontiguousarray(scores))
         _, _, reference, threshold = project_on_top_k_simplex(scores, k)
-        return (scores - reference - threshold).numpy()
+        return (scores - reference - threshold.to(scores.dtype)).numpy()
 
 
 @with_training_parameters

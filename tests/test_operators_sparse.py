@@ -28,7 +28,7 @@ def draw(n, n_classes, kind="random", scale=1.0, seed=0, dtype=torch.float64):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("scale", [1e-4, 0.1, 1.0, 1e4])
-@pytest.mark.parametrize("n_classes", [1, 2, 7, 40, 5000])
+@pytest.mark.parametrize("n_classes", [1, 2, 7, 40, 700, 5000])
 def test_equals_bisection(kind, scale, n_classes):
     scores = draw(4, n_classes, kind, scale)
     sizes = {0, 1, n_classes // 2, n_classes - 1, n_classes, 0.3, 0.77 * n_classes}

@@ -96,7 +96,7 @@ class _FenchelYoung(torch.autograd.Function):
     def forward(ctx, scores, point, k):
         q, columns, reference, threshold = project_on_top_k_simplex(scores.contiguous(), k)
         ctx.save_for_backward(scores, point, q, columns, k)
-        beyond = (scores - reference).sub_(threshold)
+        beyond = (scores - reference).sub_(threshold.to(scores.dtype))
         clipped = beyond.clamp(0, 1)
         beyond.sub_(clipped)
         # Where k is 0 the threshold is any above the scores, and q and the loss are 0.
