@@ -156,22 +156,29 @@ def entmax():
     return makers
 
 
-def smooth_topk(path):
-    """Return the maker of smooth-topk from a checkout at `path`."""
-    if path not in sys.path:
-        sys.path.append(path)
+def smooth_topk_loss(path):
+    """Return what builds a loss of smooth-topk, from a checkout at `path`."""
+    if str(path) not in sys.path:
+        sys.path.append(str(path))
     module = importlib.import_module("topk.svm")
 
-    def make(scores, target, k):
+    def build(n_classes, k):
+        params = {"n_classes": n_classes, "alpha": 1.0, "tau": TAU}
         with contextlib.redirect_stdout(io.StringIO()):
-            params = {"n_classes": scores.shape[1], "alpha": 1.0, "tau": TAU}
             if k == 1:
-                loss = module.SmoothTop1SVM(**params)
-            else:
-                loss = module.SmoothTopkSVM(**params, k=k)
-        loss.to(scores.device)
-        # It divides views of the scores in place, which torch forbids for leaves.
-        return differentiate(lambda k: lambda s, y: loss(s + 0, y))(scores, target, k)
+                return module.SmoothTop1SVM(**params)
+            return module.SmoothTopkSVM(**params, k=k)
+
+    return build
+
+
+def smooth_topk(path):
+    """Return the maker of smooth-topk from a checkout at `path`."""
+    build = smooth_topk_loss(path)
+
+    def make(scores, target, k):
+        loss = build(scores.shape[1], k).to(scores.device)
+        return differentiate(lambda k: loss)(scores, target, k)
 
     return make
 
@@ -210,7 +217,7 @@ def peers(smooth_topk_path=None):
     if smooth_topk_path is None:
         absent.append("smooth-topk")
     else:
-        makers["smooth-topk"] = smooth_topk(str(smooth_topk_path))
+        makers["smooth-topk"] = smooth_topk(smooth_topk_path)
     for name, source in sources.items():
         try:
             makers |= source()

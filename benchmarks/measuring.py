@@ -182,6 +182,11 @@ def rounded(value, digits=4):
     return float(f"{value:.{digits}g}") if isinstance(value, float) else value
 
 
+def link(picture, page):
+    """Return the address of a picture as seen from a page."""
+    return Path(os.path.relpath(picture.resolve(), page.resolve().parent)).as_posix()
+
+
 def table(header, rows):
     """Return the lines of a markdown table."""
     lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]

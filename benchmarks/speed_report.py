@@ -215,8 +215,7 @@ def write(results_path, page):
     grid = [c for c in results["cells"] if _key(c) in PEER_TARGETS] or results["cells"]
     picture = results_path.with_suffix(".png")
     plot(results, picture)
-    inside = picture.resolve().is_relative_to(page.resolve().parent)
-    link = picture.resolve().relative_to(page.resolve().parent) if inside else picture.name
+    link = measuring.link(picture, page)
     lines = _head(results)
     lines += ["## Against other packages", "", *_peer_table(grid)]
     lines += ["## Against the targets, in units of the cross-entropy (CPU)", ""]
