@@ -74,8 +74,9 @@ class SparseTopClassifier(DeepLabelSetClassifier):
         How many labels are returned, unless `predict` is told. It may be changed after fitting.
 
         - "predicted": a number learnt for each sample, the median of the distribution that a
-          second task of the network gives. On the six real sets of the benchmarks it has the
-          best share of exactly right label sets, and a micro-F1 close to that of the threshold.
+          second task of the network gives. On none of the six real sets of
+          ``benchmarks/multilabel.md`` does one threshold find more exactly right label sets, and
+          its micro-F1 is at most 0.7 points better there, or 8 points worse.
         - "threshold": labels whose score reaches one threshold, calibrated on unlabelled data
           so that the average number of labels is that of the training set. Best with
           ``loss="bce"``: the other losses leave a constant of each sample undetermined, which
@@ -113,6 +114,9 @@ class SparseTopClassifier(DeepLabelSetClassifier):
     A sample without labels adds nothing to the losses "sparse_top" and "sparsemax"; it teaches
     the number of labels, which may be 0. In "bce" all its labels are negatives. At least one
     sample must have a label.
+
+    On the same sets, with the same network, "sparse_top" and "bce" are level, but for the
+    smallest set, where "sparse_top" is ahead; its projections are 22 % to 91 % exact zeros.
 
     A 1-D target, one label per sample, gives an ordinary classifier, without predicted sizes.
 
