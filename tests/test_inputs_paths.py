@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from joblib import Parallel, delayed
 from PIL import Image
 from sklearn.model_selection import GridSearchCV
 
@@ -93,16 +94,23 @@ def test_scores_do_not_depend_on_the_workers(paths):
 
 
 def test_a_grid_search_slices_paths(paths):
-    search = GridSearchCV(
-        classifier(), {"lr": [1e-2, 1e-6]}, cv=2, n_jobs=2, error_score="raise"
-    ).fit(paths, y)
-    alone = GridSearchCV(classifier(), {"lr": [1e-2, 1e-6]}, cv=2, error_score="raise").fit(
-        paths, y
-    )
+    def search(n_jobs):
+        clf = classifier().set_params(net_params=None)
+        grid = {"lr": [1e-2, 1e-6]}
+        return GridSearchCV(clf, grid, cv=2, n_jobs=n_jobs, error_score="raise").fit(paths, y)
+
+    one, two = search(1), search(2)
     np.testing.assert_array_equal(
-        search.cv_results_["mean_test_score"], alone.cv_results_["mean_test_score"]
+        one.cv_results_["mean_test_score"], two.cv_results_["mean_test_score"]
     )
-    assert search.predict(list(paths[:4])).shape == (4,)
+    assert two.predict(list(paths[:4])).shape == (4,)
+
+
+def test_processes_of_joblib_start_no_workers_of_their_own():
+    from sksetvalued.training._setup import default_workers
+
+    assert default_workers() >= 1
+    assert Parallel(n_jobs=2)(delayed(default_workers)() for _ in range(2)) == [0, 0]
 
 
 class TestErrors:

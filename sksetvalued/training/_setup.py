@@ -1,9 +1,9 @@
 """From the training parameters of an estimator to a skorch net."""
 
 import copy
+import multiprocessing
 import os
 
-import joblib
 import torch
 
 from ._callbacks import BestEpoch, EpochProgress, lr_scheduler
@@ -82,9 +82,9 @@ def check_net_params(net_params):
 def default_workers():
     """Return the number of DataLoader workers for data read from disk.
 
-    None inside a joblib worker, where the cores are already taken.
+    None inside a worker process, such as those of joblib: the cores are already taken.
     """
-    if joblib.parallel_config and os.environ.get("LOKY_WORKER"):
+    if multiprocessing.parent_process() is not None:
         return 0
     return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1, 8)
 
