@@ -61,7 +61,7 @@ class AverageKClassifier(DeepSetClassifier):
 
     References
     ----------
-    .. [1] Garcin, "Set-valued classification: ambiguity, long tails", thesis, 2023, eq. (5.9)
+    .. [1] Garcin, "Loss functions for set-valued classification", thesis, 2023, eq. (5.9)
        to (5.15) and Algorithm 1.
 
     Examples

@@ -122,7 +122,7 @@ class SparseTopClassifier(DeepLabelSetClassifier):
 
     References
     ----------
-    .. [1] Garcin, "Set-valued classification", PhD thesis, 2023.
+    .. [1] Garcin, "Loss functions for set-valued classification", thesis, 2023.
 
     Examples
     --------

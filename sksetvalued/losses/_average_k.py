@@ -177,7 +177,7 @@ def pseudo_positives(proposal_scores, target, k, sample_weight=None):
 
     References
     ----------
-    .. [1] Garcin, "Set-valued classification", PhD thesis, 2023.
+    .. [1] Garcin, "Loss functions for set-valued classification", thesis, 2023.
 
     Examples
     --------
@@ -288,7 +288,7 @@ class AverageKLoss(SetLoss, name="two_head"):
 
     References
     ----------
-    .. [1] Garcin, "Set-valued classification", PhD thesis, 2023, eq. (5.9)-(5.15). The
+    .. [1] Garcin, "Loss functions for set-valued classification", thesis, 2023, eq. (5.9)-(5.15). The
        third sum of (5.14) runs over the classes outside of S, as in (5.9).
 
     Examples
@@ -362,7 +362,7 @@ class AssumeNegativeLoss(SetLoss, name="assume_negative"):
 
     References
     ----------
-    .. [1] Garcin, "Set-valued classification", PhD thesis, 2023, eq. (5.5).
+    .. [1] Garcin, "Loss functions for set-valued classification", thesis, 2023, eq. (5.5).
     .. [2] Cole et al., "Multi-label learning from single positive labels", CVPR 2021.
 
     Examples
@@ -406,7 +406,7 @@ class ExpectedPositiveLoss(SetLoss, name="expected_positive"):
 
     References
     ----------
-    .. [1] Garcin, "Set-valued classification", PhD thesis, 2023, eq. (5.7)-(5.8).
+    .. [1] Garcin, "Loss functions for set-valued classification", thesis, 2023, eq. (5.7)-(5.8).
     .. [2] Cole et al., "Multi-label learning from single positive labels", CVPR 2021.
 
     Examples
@@ -513,7 +513,7 @@ class ROLELoss(SetLoss, name="role"):
     ----------
     .. [1] Cole et al., "Multi-label learning from single positive labels", CVPR 2021,
        Section 4.4.
-    .. [2] Garcin, "Set-valued classification", PhD thesis, 2023, Section 5.4.6.
+    .. [2] Garcin, "Loss functions for set-valued classification", thesis, 2023, Section 5.4.6.
 
     Examples
     --------

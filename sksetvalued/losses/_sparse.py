@@ -131,7 +131,7 @@ class SparseTopLoss(SetLoss, name="sparse_top"):
 
     References
     ----------
-    .. [1] Garcin, "Set-valued classification", PhD thesis, 2023, Section 6.2.
+    .. [1] Garcin, "Loss functions for set-valued classification", thesis, 2023, Section 6.2.
 
     Examples
     --------
@@ -182,7 +182,7 @@ class SparsemaxLoss(SetLoss, name="sparsemax"):
 
     References
     ----------
-    .. [1] Garcin, "Set-valued classification", PhD thesis, 2023.
+    .. [1] Garcin, "Loss functions for set-valued classification", thesis, 2023.
     .. [2] Martins and Astudillo, "From softmax to sparsemax", ICML 2016, Section 3.4.
 
     Examples
@@ -236,7 +236,7 @@ class BinaryCrossEntropyLoss(SetLoss, name="bce"):
 
     References
     ----------
-    .. [1] Garcin, "Set-valued classification", PhD thesis, 2023, eq. (6.3).
+    .. [1] Garcin, "Loss functions for set-valued classification", thesis, 2023, eq. (6.3).
 
     Examples
     --------

@@ -57,7 +57,7 @@ def top_k_accuracy_score(
 
     References
     ----------
-    .. [1] Garcin, "Set-valued classification: ambiguity, long tails", thesis, 2023.
+    .. [1] Garcin, "Loss functions for set-valued classification", thesis, 2023.
 
     Examples
     --------
@@ -106,7 +106,7 @@ def average_k_accuracy_score(
 
     References
     ----------
-    .. [1] Garcin, "Set-valued classification: ambiguity, long tails", thesis, 2023.
+    .. [1] Garcin, "Loss functions for set-valued classification", thesis, 2023.
 
     Examples
     --------
@@ -146,7 +146,7 @@ def average_k_threshold(y_score, k, *, sample_weight=None):
 
     References
     ----------
-    .. [1] Garcin, "Set-valued classification: ambiguity, long tails", thesis, 2023.
+    .. [1] Garcin, "Loss functions for set-valued classification", thesis, 2023.
 
     Examples
     --------
@@ -268,7 +268,7 @@ def shot_coverage_score(y_true, y_set, *, class_counts, labels=None, sample_weig
 
     References
     ----------
-    .. [1] Garcin, "Set-valued classification: ambiguity, long tails", thesis, 2023, Table 4.5.
+    .. [1] Garcin, "Loss functions for set-valued classification", thesis, 2023, Table 4.5.
 
     Examples
     --------

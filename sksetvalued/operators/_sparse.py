@@ -262,7 +262,7 @@ def sparse_top(scores, k):
 
     References
     ----------
-    .. [1] Garcin, "Set-valued classification", PhD thesis, 2023.
+    .. [1] Garcin, "Loss functions for set-valued classification", thesis, 2023.
 
     Examples
     --------

@@ -46,7 +46,7 @@ class AverageError(SetRule):
     ----------
     .. [1] Sadinle, Lei & Wasserman, "Least ambiguous set-valued classifiers with bounded error
        levels", JASA 2019.
-    .. [2] Garcin, "Set-valued classification: ambiguity, long tails", thesis, 2023, section
+    .. [2] Garcin, "Loss functions for set-valued classification", thesis, 2023, section
        2.2.2.
     .. [3] Vovk, "Conditional validity of inductive conformal predictors", 2012.
 
@@ -133,7 +133,7 @@ class PointwiseError(SetRule):
 
     References
     ----------
-    .. [1] Garcin, "Set-valued classification: ambiguity, long tails", thesis, 2023, section
+    .. [1] Garcin, "Loss functions for set-valued classification", thesis, 2023, section
        2.2.1.
 
     Examples

@@ -52,7 +52,7 @@ class TopK(SetRule):
 
     References
     ----------
-    .. [1] Garcin, "Set-valued classification: ambiguity, long tails", thesis, 2023, section
+    .. [1] Garcin, "Loss functions for set-valued classification", thesis, 2023, section
        2.2.3.
     .. [2] Ding, Fermanian & Salmon, "Conformal prediction for long-tailed classification", 2025.
 
@@ -130,7 +130,7 @@ class AverageK(SetRule):
 
     References
     ----------
-    .. [1] Garcin, "Set-valued classification: ambiguity, long tails", thesis, 2023, section
+    .. [1] Garcin, "Loss functions for set-valued classification", thesis, 2023, section
        2.2.4 and Algorithm 1, with the corrections needed for ties.
 
     Examples
