@@ -1,9 +1,9 @@
 """The smoothed top-k hinge loss of Berrada et al."""
 
-from torch.nn.functional import softplus
+import torch
 
 from ..operators._checks import check_number
-from ..operators._tilting import LogRatio
+from ..operators._tilting import SmoothedHinge, smoothed_hinge_by_products
 from ._top_k import _TopKLoss
 
 __all__ = ["SmoothedTopKHingeLoss"]
@@ -52,10 +52,10 @@ class SmoothedTopKHingeLoss(_TopKLoss, name="smoothed_hinge"):
 
     def sample_losses(self, input, target):
         self.check_rank(input)
-        target = target.long().unsqueeze(1)
-        ratio = LogRatio.apply(input, target, self.k, self.tau, self.margin)
-        # Below torch's default threshold, double precision still sees the exponential.
-        return self.tau * softplus(ratio, threshold=40)
+        arguments = input, target.long().unsqueeze(1), self.k, self.tau, self.margin
+        if torch.compiler.is_compiling():
+            return smoothed_hinge_by_products(*arguments)
+        return SmoothedHinge.apply(*arguments)
 
 
 def smoothed_top_k_hinge_loss(

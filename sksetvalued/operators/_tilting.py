@@ -30,13 +30,14 @@ from ._symmetric import log_elementary_symmetric_polynomials
 from ._top_k import top_k
 
 #: Steps of Newton's method for the tilt, which need not be exact.
-_TILT_STEPS = 4
+_TILT_STEPS = 3
 #: Ranks from which single precision would lose digits of the gradient.
 _DOUBLE_FROM = 10
 #: Entries treated together, few enough for the processor's cache.
 _CHUNK = 1 << 18
-#: Log-odds outside the head that are left out, per precision.
+#: Lowest log-odds outside the head, per precision, and lowest power of odds.
 _LOWEST = {torch.float32: -28.0, torch.float64: -60.0}
+_LOWEST_POWER = 1e-24
 
 
 def _log_tail(mean, count, n_trials):
@@ -224,19 +225,21 @@ def _n_powers(largest, total, k, exact):
         return 1
     odds = min(1.2 * k * ratio, (2 * k - 1) * largest, 0.5)
     expected = min(k, (2 * k - 1) * total)
-    needed = math.log((1e-17 if exact else 3e-8) / expected) / math.log(max(odds, 1e-30))
+    needed = math.log((1e-17 if exact else 3e-7) / expected) / math.log(max(odds, 1e-30))
     return max(1, min(most, math.ceil(needed)))
 
 
 def _odds(rows, reference, temperature, out, shift=None):
-    """Write exp((scores - reference) / temperature - shift) to `out`, 0 for the smallest.
+    """Write exp((scores - reference) / temperature - shift) to `out`.
 
-    Those left out do not count, and their powers would be slow subnormal numbers.
+    The smallest, which do not count, are raised: subnormal numbers would be slow.
     """
-    torch.sub(rows, reference, out=out).mul_(1 / temperature)
-    if shift is not None:
-        out.sub_(shift)
-    return torch.nn.functional.threshold_(out, _LOWEST[rows.dtype], -torch.inf).exp_()
+    torch.sub(rows, reference, out=out)
+    if shift is None:
+        out.mul_(1 / temperature)
+    else:
+        torch.add(-shift, out, alpha=1 / temperature, out=out)
+    return out.clamp_(min=_LOWEST[rows.dtype]).exp_()
 
 
 def _power_sums(scores, reference, temperature, left_out, largest, k):
@@ -253,7 +256,9 @@ def _power_sums(scores, reference, temperature, left_out, largest, k):
         sums = [first.sum(1)]
         n_powers = _n_powers(largest[rows], sums[0], k, scores.dtype == torch.float64)
         last = first
-        for _ in range(1, n_powers):
+        for m in range(1, n_powers):
+            if m > 2:
+                torch.nn.functional.threshold_(last, _LOWEST_POWER, 0.0)
             last = torch.mul(last, first, out=power[:size])
             sums.append(last.sum(1))
         chunks.append(torch.stack(sums))
@@ -365,22 +370,26 @@ def _backward(grad, scores, target, k, tau, reference, shift, head, gradient, co
     return result.scatter_(1, head, gradient).scatter_(1, target, own)
 
 
-def log_ratio_by_products(scores, target, k, tau, margin):
-    """Compute what :class:`LogRatio` does through the polynomials themselves.
+def _softplus(ratio):
+    """Return log(1 + exp(ratio)); torch's default threshold would cost digits in float64."""
+    return torch.nn.functional.softplus(ratio, threshold=40)
+
+
+def smoothed_hinge_by_products(scores, target, k, tau, margin):
+    """Compute what :class:`SmoothedHinge` does through the polynomials themselves.
 
     Slower, but differentiable any number of times.
     """
     others = torch.arange(scores.shape[1] - 1, device=scores.device).unsqueeze(0)
     others = others + (others >= target)
     own = scores.gather(1, target)
-    log_sums = log_elementary_symmetric_polynomials(
-        (scores.gather(1, others) - own) / (k * tau), k
-    )
-    return margin / tau + log_sums[:, k] - log_sums[:, k - 1]
+    x = (scores.gather(1, others) - own) / (k * tau)
+    log_sums = log_elementary_symmetric_polynomials(x, k)
+    return tau * _softplus(margin / tau + log_sums[:, k] - log_sums[:, k - 1])
 
 
-class LogRatio(torch.autograd.Function):
-    """Log of the ratio of the weights of the sets without and with the true class.
+class SmoothedHinge(torch.autograd.Function):
+    """tau log(1 + weight of the sets without the true class / weight of those with it).
 
     Its backward pass writes the gradient directly; when that is to be differentiated in turn, it
     goes through the polynomials.
@@ -389,18 +398,19 @@ class LogRatio(torch.autograd.Function):
     @staticmethod
     def forward(ctx, scores, target, k, tau, margin):
         ratio, reference, *rest = _forward(scores, target, k, tau)
-        ctx.save_for_backward(scores, target, reference, *rest)
-        ctx.parameters = k, tau, margin
         own = scores.gather(1, target)
-        return ratio + (margin + (reference - own)[:, 0] / k) / tau
+        ratio = ratio + (margin + (reference - own)[:, 0] / k) / tau
+        ctx.save_for_backward(scores, target, ratio, reference, *rest)
+        ctx.parameters = k, tau, margin
+        return tau * _softplus(ratio)
 
     @staticmethod
     def backward(ctx, grad):
-        scores, target, *saved = ctx.saved_tensors
+        scores, target, ratio, *saved = ctx.saved_tensors
         k, tau, margin = ctx.parameters
         if torch.is_grad_enabled():
-            ratio = log_ratio_by_products(scores, target, k, tau, margin)
-            result = torch.autograd.grad(ratio, scores, grad, create_graph=True)[0]
+            values = smoothed_hinge_by_products(scores, target, k, tau, margin)
+            result = torch.autograd.grad(values, scores, grad, create_graph=True)[0]
         else:
-            result = _backward(grad, scores, target, k, tau, *saved)
+            result = _backward(grad * tau * torch.sigmoid(ratio), scores, target, k, tau, *saved)
         return result, None, None, None, None
