@@ -288,8 +288,8 @@ class AverageKLoss(SetLoss, name="two_head"):
 
     References
     ----------
-    .. [1] Garcin, "Loss functions for set-valued classification", thesis, 2023, eq. (5.9)-(5.15). The
-       third sum of (5.14) runs over the classes outside of S, as in (5.9).
+    .. [1] Garcin, "Loss functions for set-valued classification", thesis, 2023, eq. (5.9)-(5.15).
+       The third sum of (5.14) runs over the classes outside of S, as in (5.9).
 
     Examples
     --------
