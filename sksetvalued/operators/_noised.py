@@ -11,8 +11,9 @@ __all__ = ["noised_top_k", "noised_top_k_sum"]
 
 #: Up to so many classes, rows are partitioned whole.
 _NARROW = 512
-#: Noised scores held at once, if those of one draw are not more.
-_AT_ONCE = 1 << 17
+#: Noised scores held at once, where a row is not longer: few enough for a processor's cache,
+#: enough to keep an accelerator busy.
+_AT_ONCE, _AT_ONCE_ELSEWHERE = 1 << 16, 1 << 24
 
 
 def check_noise(noise, scores):
@@ -51,10 +52,29 @@ def _select(scores, noise, k, epsilon, all_k):
     return indices.transpose(0, 1).flatten(1), normals.transpose(0, 1).flatten(1)
 
 
-def _draw(scores, n_draws, generator, shared):
-    """Draw standard normals, (n_draws, n_samples or 1, n_classes)."""
-    shape = (n_draws, 1 if shared else len(scores), scores.shape[1])
-    return torch.randn(shape, generator=generator, dtype=scores.dtype, device=scores.device)
+def _select_in_chunks(scores, k, epsilon, n_draws, generator, noise, all_k):
+    """Select in a few rows and draws at a time, so that memory does not grow with the draws."""
+    n_samples, n_classes = scores.shape
+    at_once = _AT_ONCE if scores.device.type == "cpu" else _AT_ONCE_ELSEWHERE
+    n_rows = max(1, min(n_samples, at_once // n_classes))
+    step = max(1, at_once // (n_rows * n_classes))
+    chunks = []
+    for start in range(0, max(1, n_samples), n_rows):
+        rows = scores[start : start + n_rows]
+        selected = []
+        for done in range(0, n_draws, step):
+            if noise is None:
+                shape = (min(step, n_draws - done), *rows.shape)
+                some = torch.randn(
+                    shape, generator=generator, dtype=scores.dtype, device=scores.device
+                )
+            else:
+                some = noise[done : done + step].to(scores.dtype)
+                some = some if len(some[0]) == 1 else some[:, start : start + n_rows]
+            selected.append(_select(rows, some, k, epsilon, all_k))
+        chunks.append([torch.cat(parts, dim=1) for parts in zip(*selected)])
+    indices, normals = zip(*chunks)
+    return torch.cat(indices), torch.cat(normals)
 
 
 def select_noised(
@@ -90,17 +110,11 @@ def select_noised(
         plan = plan_lazily(scores, k, epsilon)
         if plan is not None:
             return select_lazily(scores, k, epsilon, n_noise_samples, generator, *plan)
-    # Few draws at a time, so that memory does not grow with their number.
-    at_once = max(1, _AT_ONCE // scores.numel()) if scores.numel() else 1
-    selected = []
-    for done in range(0, n_noise_samples if noise is None else len(noise), at_once):
-        if noise is None:
-            some = _draw(scores, min(at_once, n_noise_samples - done), generator, shared)
-        else:
-            some = noise[done : done + at_once].to(scores.dtype)
-        selected.append(_select(scores, some, k, epsilon, all_k))
-    indices, normals = zip(*selected)
-    return torch.cat(indices, dim=1), torch.cat(normals, dim=1)
+    if noise is None and shared:
+        shape = (n_noise_samples, 1, scores.shape[1])
+        noise = torch.randn(shape, generator=generator, dtype=scores.dtype, device=scores.device)
+    n_draws = n_noise_samples if noise is None else len(noise)
+    return _select_in_chunks(scores, k, epsilon, n_draws, generator, noise, all_k)
 
 
 def _noised_mean(scores, k, epsilon, n_noise_samples, generator, noise, all_k):

@@ -34,7 +34,7 @@ _TILT_STEPS = 3
 #: Ranks from which single precision would lose digits of the gradient.
 _DOUBLE_FROM = 10
 #: Entries treated together, few enough for the processor's cache.
-_CHUNK = 1 << 18
+_CHUNK = 1 << 16
 #: Lowest log-odds outside the head, per precision, and lowest power of odds.
 _LOWEST = {torch.float32: -28.0, torch.float64: -60.0}
 _LOWEST_POWER = 1e-24
