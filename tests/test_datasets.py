@@ -67,11 +67,11 @@ class TestMakeAmbiguousClassification:
         assert (p[:, 1] == 0).all()
 
     def test_the_seed_decides_and_leaves_the_global_generator_alone(self):
-        np.random.seed(0)  # noqa: NPY002
-        state = np.random.get_state()[1].copy()  # noqa: NPY002
+        np.random.seed(0)
+        state = np.random.get_state()[1].copy()
         first, second = (make_ambiguous_classification(50, random_state=3) for _ in range(2))
         assert all(np.array_equal(a, b) for a, b in zip(first, second))
-        assert np.array_equal(state, np.random.get_state()[1])  # noqa: NPY002
+        assert np.array_equal(state, np.random.get_state()[1])
 
     @pytest.mark.parametrize(
         "params",

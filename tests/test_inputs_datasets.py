@@ -48,6 +48,7 @@ def classifier(**params):
         ("targets", torch.from_numpy(Y)),
         ("labels", Y),
         ("_labels", Y.tolist()),
+        ("y", Y.tolist()),
         ("samples", [("file", label) for label in Y]),
         ("_samples", [("file", label) for label in Y]),
     ],

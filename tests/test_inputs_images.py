@@ -98,6 +98,19 @@ def test_an_immutable_array_is_not_copied_whole():
     assert X.any()
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])
+def test_a_part_that_fits_moves_to_the_device(kind):
+    X = pixels(20, 8, 8, 3)
+    part = image_inputs(kind(X)).subset(np.array([3, 5, 7]))
+    moved = part.to("cuda")
+    assert len(moved.data) == len(moved) == 3
+    for indices in (torch.tensor([2, 0]), torch.tensor([2, 0], device="cuda")):
+        batch = moved.take(indices)
+        assert batch.device.type == "cuda"
+        assert torch.equal(batch.cpu(), part.take(torch.tensor([2, 0])))
+
+
 class TestTransforms:
     def test_each_stage_has_its_own(self):
         X = pixels(6, 8, 8)

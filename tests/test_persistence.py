@@ -13,7 +13,14 @@ from sklearn.datasets import make_blobs
 from sklearn.model_selection import GridSearchCV
 from torch import nn
 
-from sksetvalued import AverageKClassifier, PlugInClassifier, TopKClassifier, load, save
+from sksetvalued import (
+    AverageKClassifier,
+    PlugInClassifier,
+    SparseTopClassifier,
+    TopKClassifier,
+    load,
+    save,
+)
 from sksetvalued._encoding import NotEncodable, decode, encode
 
 X, Y = make_blobs(120, n_features=5, centers=6, random_state=0)
@@ -107,6 +114,38 @@ class TestRoundTrip:
         np.testing.assert_array_equal(
             loaded.decision_function(IMAGES), model.decision_function(IMAGES)
         )
+
+    @pytest.mark.parametrize(
+        "params",
+        [{"compile": True, "net_params": {"compile__backend": "eager"}}, {"precision": "bf16"}],
+    )
+    def test_compiled_networks_and_half_precision(self, tmp_path, params):
+        model = fitted(**params)
+        loaded = saved_and_loaded(model, tmp_path)
+        np.testing.assert_array_equal(loaded.decision_function(X), model.decision_function(X))
+
+    def test_what_named_weights_did_to_the_network_is_kept(self, tmp_path, monkeypatch):
+        from torchvision.models import GoogLeNet_Weights, googlenet
+
+        with pytest.warns(FutureWarning, match="weight initialization"):
+            state = googlenet(transform_input=True).state_dict()
+        monkeypatch.setattr(GoogLeNet_Weights, "get_state_dict", lambda *args, **kwargs: state)
+        images = np.repeat(np.repeat(IMAGES, 2, axis=1), 2, axis=2)
+        params = {"backbone": "googlenet", "weights": "IMAGENET1K_V1", "max_epochs": 1}
+        model = fitted(X=images, y=np.arange(30) % 3, **params)
+        assert model.net_.module_.backbone.transform_input
+        monkeypatch.undo()
+        loaded = saved_and_loaded(model, tmp_path)
+        np.testing.assert_array_equal(
+            loaded.decision_function(images), model.decision_function(images)
+        )
+
+    def test_sparse_top_classifiers(self, tmp_path):
+        targets = np.eye(6, dtype=int)[Y] + np.eye(6, dtype=int)[(Y + 1) % 6]
+        model = SparseTopClassifier(max_epochs=2, random_state=0).fit(X, targets)
+        loaded = saved_and_loaded(model, tmp_path)
+        np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+        np.testing.assert_array_equal(loaded.project(X, 2), model.project(X, 2))
 
     def test_training_goes_on(self, tmp_path):
         model = TopKClassifier(k=1, loss="cross_entropy", lr=1e-2, random_state=0)

@@ -7,7 +7,7 @@ from torch.utils.data import ConcatDataset, IterableDataset, Subset, TensorDatas
 from ._transforms import SampleInputs
 
 #: Attributes that hold the labels of the data sets of torchvision.
-TARGET_ATTRIBUTES = ("targets", "labels", "_labels")
+TARGET_ATTRIBUTES = ("targets", "labels", "_labels", "y")
 PAIR_ATTRIBUTES = ("samples", "_samples")
 
 
