@@ -36,7 +36,7 @@ class ArrayInputs(Inputs):
         return len(self.data)
 
     def take(self, indices):
-        return self.data[indices.to(self.data.device)]
+        return self.data.index_select(0, indices.to(self.data.device))
 
     def subset(self, indices, training=False):
         if len(indices) == len(self):

@@ -10,7 +10,7 @@ def take_rows(data, indices):
     """Gather rows of a tensor or of inputs."""
     if isinstance(data, Inputs):
         return data.take(indices)
-    return data[indices.to(data.device)]
+    return data.index_select(0, indices.to(data.device))
 
 
 class TrainingSet(Dataset):
@@ -72,10 +72,8 @@ class BatchIndices:
     def __iter__(self):
         n = self.n_samples
         order = torch.randperm(n) if self.shuffle else torch.arange(n)
-        last = len(self) - 1
-        for i in range(last + 1):
-            stop = n if i == last else (i + 1) * self.batch_size
-            yield order[i * self.batch_size : stop]
+        sizes = [self.batch_size] * (len(self) - 1)
+        return iter(order.split([*sizes, n - sum(sizes)]))
 
 
 class MemoryBatches:
@@ -108,7 +106,10 @@ class _IndexLists:
         return len(self.batch_indices)
 
     def __iter__(self):
-        return (indices.tolist() for indices in self.batch_indices)
+        # A generator: a DataLoader asks for more iterators than it uses, and only the one that it
+        # uses may draw an order.
+        for indices in self.batch_indices:
+            yield indices.tolist()
 
 
 def make_batches(dataset, batch_size, shuffle=False, **loader_params):

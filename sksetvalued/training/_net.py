@@ -94,6 +94,8 @@ class SetNet(NeuralNet):
 
     def infer(self, x, **fit_params):
         x = x.to(self.device, non_blocking=True)
+        if self.precision == "float32":
+            return self.module_(x)
         with self.autocast():
             return self.module_(x)
 
@@ -105,7 +107,10 @@ class SetNet(NeuralNet):
     def train_step(self, batch, **fit_params):
         if isinstance(self.optimizer_, torch.optim.LBFGS):
             return super().train_step(batch, **fit_params)
-        self.optimizer_.zero_grad()
+        # What Optimizer.zero_grad does, without its bookkeeping.
+        for group in self.optimizer_.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
         step = self.train_step_single(batch, **fit_params)
         if self._hooks["on_grad_computed"]:
             self.notify(
