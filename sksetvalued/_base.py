@@ -207,7 +207,7 @@ class DeepEstimator(BaseEstimator):
         """Return the sample weights as float32, or None."""
         if sample_weight is None:
             return None
-        if not np.any(sample_weight):
+        if not np.any(np.asarray(sample_weight)):
             raise ValueError("sample_weight must not be zero for every sample.")
         weight = _check_sample_weight(
             sample_weight, np.empty((n_samples, 1)), dtype=np.float64, ensure_non_negative=True

@@ -393,11 +393,16 @@ class SparseTopClassifier(DeepLabelSetClassifier):
         Returns
         -------
         proba : ndarray of shape (n_samples, n_classes)
-            With a 1-D target, rows are divided by their sums.
+            With a 1-D target, rows sum to one.
         """
         check_is_fitted(self)
         scores = np.concatenate([scores for scores, _ in self._iter_parts(X)])
-        proba = expit(scores.astype(np.float64))
+        scores = scores.astype(np.float64, copy=False)
+        if self._form == "single" and scores.shape[1] == 2:
+            # Both columns estimate the log-odds, with either sign.
+            positive = expit((scores[:, 1] - scores[:, 0]) / 2)
+            return np.column_stack([1 - positive, positive])
+        proba = expit(scores)
         return proba / proba.sum(1, keepdims=True) if self._form == "single" else proba
 
     def _set_scores(self, X):
