@@ -331,6 +331,16 @@ class TestRefusals:
         with pytest.raises(ValueError, match="multiple of 16"):
             build("vit_b_16", shape=(3, 28, 28))
 
+    def test_transformers_say_which_sizes_they_take(self):
+        with pytest.raises(ValueError, match=r"maxvit_t.*30 x 30.*partition"):
+            build("maxvit_t", shape=(3, 30, 30))
+        with pytest.raises(ValueError, match=r"224.*Resize the images"):
+            build("vit_b_32", shape=(3, 64, 64), params={"image_size": 224})
+
+    def test_unknown_arguments_of_torchvision_models(self):
+        with pytest.raises(ValueError, match=r"backbone_params=\{'widht': 3\}"):
+            build("resnet18", params={"widht": 3})
+
     def test_torchvision_refuses_other_numbers_of_channels(self):
         with pytest.raises(ValueError, match="3 channels"):
             build("resnet18", shape=(4, 32, 32))

@@ -221,7 +221,9 @@ def _refusal(body, input_shape, backbone, error):
     message = f"backbone={_named(backbone)} cannot take samples of shape {input_shape}: {error}."
     smallest = _smallest_size(body, input_shape) if isinstance(backbone, str) else None
     if smallest is None:
-        return message
+        return (
+            f"{message} Resize the images with `transform`." if len(input_shape) == 3 else message
+        )
     return (
         f"backbone={backbone!r} needs images of at least {smallest} x {smallest} pixels, got "
         f"{input_shape[1]} x {input_shape[2]}: its maps vanish. Resize the images with "

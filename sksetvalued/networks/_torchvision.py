@@ -70,6 +70,11 @@ def torchvision_backbone(name, params, weights, input_shape):
             f"weights={weights} of backbone={name!r} could not be downloaded ({error.reason}): "
             f"fetch {weights.url} on a connected machine and pass the path of the file."
         ) from error
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"backbone={name!r} cannot be built for images of {input_shape[1]} x "
+            f"{input_shape[2]} with backbone_params={params!r}: {error}"
+        ) from error
     removed = _remove_classifier(model)
     if weights is not None and not from_torchvision:
         load_weights(model, weights, ignored=removed)
