@@ -174,11 +174,11 @@ def test_draws_of_a_row_are_independent():
 def test_dense_or_lazy_is_decided_by_the_scores_alone():
     scores = torch.randn(20, 5000, generator=generator())
     state = torch.get_rng_state()
-    plans = {plan_lazily(scores, 6, 0.2) for _ in range(5)}
+    plans = {plan_lazily(scores, 6, 0.2, 3) for _ in range(5)}
     assert len(plans) == 1
     assert plans != {None}
     assert torch.equal(state, torch.get_rng_state())
-    assert plan_lazily(scores[:, :100], 6, 0.2) is None
+    assert plan_lazily(scores[:, :100], 6, 0.2, 3) is None
 
 
 @pytest.mark.parametrize("n_classes", [4096, 5003, 20000])

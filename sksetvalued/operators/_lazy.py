@@ -32,7 +32,7 @@ _PLANS = [
 
 def _tail(u):
     """Return the probability that a standard normal exceeds `u`."""
-    return 0.5 * torch.erfc(u * math.sqrt(0.5))
+    return torch.erfc(u * math.sqrt(0.5)).mul_(0.5)
 
 
 def _intensity(u):
@@ -42,15 +42,16 @@ def _intensity(u):
 
 
 def _dominating_intensity(u):
-    """Return a bound of the intensity that needs no logarithm.
+    """Return a bound of the intensity that needs no logarithm; `u` is overwritten.
 
     -log(1 - p) <= p / (1 - p), with p = Q(u), for u > 0; below, Mills' ratio gives
     -log Q(-u) <= 1 + |u| + u^2 / 2.
     """
     # Beyond 12 the tail would be a subnormal number, slow to compute with.
     tail = _tail(u.clamp(0, 12))
-    below = u.clamp(max=0)
-    return tail / (1 - tail) + below * (0.5 * below - 1)
+    bound = tail.div_(1 - tail)
+    below = u.clamp_(max=0)
+    return bound.addcmul_(below, below, value=0.5).sub_(below)
 
 
 class _Candidates:
@@ -219,7 +220,8 @@ def _select(scores, candidates, k, epsilon, n_draws, generator):
     """Return the classes of rank k and their normals for some draws."""
     values, classes, normals = _draw_candidates(candidates, k, epsilon, n_draws, generator)
     found = _draw_others(scores, candidates, values[..., 0], epsilon, generator)
-    indices, selected = classes[..., 0].flatten(), normals[..., 0].flatten()
+    # Copies, not views that would keep all k.
+    indices, selected = classes[..., 0].clone().flatten(), normals[..., 0].clone().flatten()
     if len(found[0]):
         pairs, joined, joined_normals = _merge(
             scores, k, epsilon, values, classes, normals, *found
@@ -259,12 +261,12 @@ def select_lazily(scores, k, epsilon, n_draws, generator, size, n_chosen, n_cand
     return torch.cat(indices, dim=1), torch.cat(normals, dim=1)
 
 
-def plan_lazily(scores, k, epsilon):
+def plan_lazily(scores, k, epsilon, n_draws):
     """Return the last arguments of :func:`select_lazily`, or None where it does not pay.
 
     Only the scores are looked at, never the noise, which would bias it. The wider the noise is
     beside the spread of the larger scores of a few rows, the more classes may come in from
-    outside, and the more candidates are worth their normals.
+    outside, and the more candidates are worth their normals; with many draws, more so.
     """
     n_classes = scores.shape[1]
     if scores.device.type != "cpu" or n_classes < _MIN_CLASSES:
@@ -273,8 +275,9 @@ def plan_lazily(scores, k, epsilon):
     sample = scores[:: max(1, len(scores) // 8), :: max(1, n_classes // 64)].sort(dim=1).values
     n_sampled = sample.shape[1]
     spread = (sample[:, int(0.9 * n_sampled)] - sample[:, n_sampled // 2]).mean().item() / 1.28
+    many_draws = 2 if n_draws > 5 else 1
     for limit, chosen, candidates in plans:
         n_chosen = int(chosen * k)
-        if epsilon <= limit * spread and n_chosen * size <= n_classes / 2:
+        if many_draws * epsilon <= limit * spread and n_chosen * size <= n_classes / 2:
             return size, n_chosen, None if candidates is None else candidates * k
     return None

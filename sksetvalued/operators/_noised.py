@@ -107,7 +107,7 @@ def select_noised(
         indices = indices if all_k else indices[:, -1:]
         return indices, torch.zeros_like(indices, dtype=scores.dtype)
     if noise is None and not (shared or all_k):
-        plan = plan_lazily(scores, k, epsilon)
+        plan = plan_lazily(scores, k, epsilon, n_noise_samples)
         if plan is not None:
             return select_lazily(scores, k, epsilon, n_noise_samples, generator, *plan)
     if noise is None and shared:
