@@ -6,7 +6,7 @@ from numbers import Real
 
 import numpy as np
 import torch
-from scipy.special import log_softmax, softmax
+from scipy.special import softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -227,7 +227,7 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
         scores = scores.astype(np.float64, copy=False)
         if self._prior_exponent != 1:
             scores = scores + (1 - self._prior_exponent) * np.log(self._prior)
-        return log_softmax(scores, axis=1)
+        return torch.log_softmax(torch.from_numpy(scores), dim=1).numpy()
 
     def _rank_scores(self, scores):
         """Return what the rule ranks and thresholds, from the scores of the network."""

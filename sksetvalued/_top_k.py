@@ -2,12 +2,14 @@
 
 from numbers import Integral, Real
 
+import numpy as np
 import torch
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from ._classifier import DeepSetClassifier
 from ._docs import with_training_parameters
+from .inputs import Inputs
 from .metrics import top_k_accuracy_score
 from .rules import TopK
 
@@ -185,13 +187,44 @@ class TopKClassifier(DeepSetClassifier):
         sets : ndarray of bool of shape (n_samples, n_classes)
             Columns in the order of `classes_`.
         """
-        return super().predict_set(X)
+        self._renew_rule()
+        if self.k >= len(self.classes_):
+            return super().predict_set(X)
+        inputs = X if isinstance(X, Inputs) else self._check_inputs(X)
+        mask = np.zeros((len(inputs), len(self.classes_)), dtype=bool)
+        start = 0
+        for scores in self._iter_scores(inputs):
+            self._mark_top_k(scores, mask[start : start + len(scores)])
+            start += len(scores)
+        return mask
 
-    def _iter_sets(self, X):
+    def _mark_top_k(self, scores, mask):
+        """Write in `mask` what the rule would make of the log-probabilities of `scores`.
+
+        Their order is that of the scores, which saves computing them: up to rounding, so that
+        the rule itself decides where the k-th largest is too close to the next.
+        """
+        ranked = torch.from_numpy(scores)
+        offset = (1 - self._prior_exponent) * np.log(self._prior)
+        if self.rule_.prior_ is not None:
+            offset = offset - np.log(self.rule_.prior_)
+        if offset.any():
+            ranked = ranked + torch.from_numpy(offset).to(ranked.dtype)
+        values, indices = torch.topk(ranked, self.k + 1)
+        np.put_along_axis(mask, indices[:, : self.k].numpy(), True, axis=1)
+        rounding = 16 * torch.finfo(ranked.dtype).eps * (1 + values.abs().amax(1))
+        (unsure,) = np.nonzero(~(values[:, -2] - values[:, -1] > rounding).numpy())
+        if unsure.size:
+            mask[unsure] = self.rule_.predict_set(self._log_proba(scores[unsure]))
+
+    def _renew_rule(self):
         check_is_fitted(self)
         if (self.k, self.objective) != (self.rule_.k, self.rule_.objective):
             self._validate_params()
             self._new_rule()
+
+    def _iter_sets(self, X):
+        self._renew_rule()
         return super()._iter_sets(X)
 
     def _monitor_metric(self):
