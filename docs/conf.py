@@ -36,6 +36,7 @@ source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
 exclude_patterns = ["_build", "auto_examples/**/*.ipynb", "**/GALLERY_HEADER.rst"]
 templates_path = ["_templates"]
 default_role = "literal"
+smartquotes = False
 
 # Every reference to this package must resolve; those to others are left as text, without network.
 nitpicky = True
@@ -65,7 +66,7 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "abort_on_example_error": False,
     "remove_config_comments": True,
-    "min_reported_time": 0,
+    "write_computation_times": False,
 }
 
 html_theme = "pydata_sphinx_theme"

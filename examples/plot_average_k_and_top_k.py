@@ -60,7 +60,7 @@ sizes = {
     "best possible average-2 sets": bayes.predict_set(true_probabilities(grid)).sum(axis=1),
     "AverageKClassifier(k=2)": clf.predict_set(grid).sum(axis=1),
 }
-fig, axes = plt.subplots(1, 2, figsize=(10, 4.6), sharey=True, layout="constrained")
+fig, axes = plt.subplots(1, 2, figsize=(10, 5), sharey=True, layout="constrained")
 for ax, (title, size) in zip(axes, sizes.items(), strict=True):
     image = ax.pcolormesh(
         axis, axis, size.reshape(250, 250), cmap=plt.get_cmap("YlGnBu", 5), vmin=-0.5, vmax=4.5

@@ -32,6 +32,11 @@ def average_k_loss(input, target, k, alpha=1.0, reduction="mean", sample_weight=
     reduction : {"mean", "sum", "none"}, default="mean"
     sample_weight : Tensor of shape (n_samples,), optional
 
+    Returns
+    -------
+    loss : Tensor
+        Of shape (n_samples,) with ``reduction="none"``, else a scalar.
+
     Examples
     --------
     >>> import torch
@@ -51,6 +56,11 @@ def assume_negative_loss(input, target, reduction="mean"):
     input : Tensor of shape (n_samples, n_classes)
     target : LongTensor of shape (n_samples,)
     reduction : {"mean", "sum", "none"}, default="mean"
+
+    Returns
+    -------
+    loss : Tensor
+        Of shape (n_samples,) with ``reduction="none"``, else a scalar.
 
     Examples
     --------
@@ -73,6 +83,11 @@ def expected_positive_loss(input, target, k, beta=None, reduction="mean", sample
     beta : float, optional
     reduction : {"mean", "sum", "none"}, default="mean"
     sample_weight : Tensor of shape (n_samples,), optional
+
+    Returns
+    -------
+    loss : Tensor
+        Of shape (n_samples,) with ``reduction="none"``, else a scalar.
 
     Examples
     --------
@@ -97,6 +112,11 @@ def role_loss(input, target, estimates, k, beta=None, reduction="mean", sample_w
     beta : float, optional
     reduction : {"mean", "sum", "none"}, default="mean"
     sample_weight : Tensor of shape (n_samples,), optional
+
+    Returns
+    -------
+    loss : Tensor
+        Of shape (n_samples,) with ``reduction="none"``, else a scalar.
 
     Examples
     --------

@@ -97,6 +97,17 @@ class SetLoss(nn.Module):
         Whether `forward` checks its arguments. An estimator checks them once, before training.
     real_k : bool
         Whether `k` may be any real number; otherwise an estimator's k is rounded for the loss.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sksetvalued.losses import SetLoss
+    >>> class SquaredHingeLoss(SetLoss):
+    ...     def sample_losses(self, input, target):
+    ...         own = input.gather(1, target[:, None]).squeeze(1)
+    ...         return torch.relu(1 - own).square()
+    >>> SquaredHingeLoss(reduction="sum")(torch.zeros(3, 5), torch.tensor([0, 1, 2]))
+    tensor(3.)
     """
 
     head = "linear"
@@ -141,11 +152,33 @@ class SetLoss(nn.Module):
         return cls(**{**taken, **loss_params})
 
     def scores(self, output):
-        """Return the scores to rank classes by, (n_samples, n_classes), from a network output."""
+        """Return the scores to rank classes by.
+
+        Parameters
+        ----------
+        output : Tensor or tuple of Tensors
+            What the network returns: scores of shape (n_samples, n_classes), or a pair of them
+            when `head` is "two_head".
+
+        Returns
+        -------
+        scores : Tensor of shape (n_samples, n_classes)
+        """
         return output
 
     def sample_losses(self, input, target):
-        """Return the loss of each sample, of shape (n_samples,)."""
+        """Return the loss of each sample; subclasses define it.
+
+        Parameters
+        ----------
+        input : Tensor of shape (n_samples, n_classes)
+            Scores, in single precision or better.
+        target : LongTensor of shape (n_samples,)
+
+        Returns
+        -------
+        losses : Tensor of shape (n_samples,)
+        """
         raise NotImplementedError
 
     def forward(self, input, target, sample_weight=None):
@@ -158,6 +191,11 @@ class SetLoss(nn.Module):
         target : LongTensor of shape (n_samples,)
             Class indices.
         sample_weight : Tensor of shape (n_samples,), optional
+
+        Returns
+        -------
+        loss : Tensor
+            Of shape (n_samples,) with ``reduction="none"``, else a scalar.
         """
         if self.validate:
             check_scores_and_target(input, target)

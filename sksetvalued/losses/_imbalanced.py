@@ -28,6 +28,11 @@ def focal_loss(input, target, gamma=2.0, reduction="mean"):
     gamma : float, default=2.0
     reduction : {"mean", "sum", "none"}, default="mean"
 
+    Returns
+    -------
+    loss : Tensor
+        Of shape (n_samples,) with ``reduction="none"``, else a scalar.
+
     Examples
     --------
     >>> import torch
@@ -51,6 +56,11 @@ def ldam_loss(input, target, class_counts, max_margin=0.5, scale=30.0, reduction
     scale : float, default=30.0
     reduction : {"mean", "sum", "none"}, default="mean"
 
+    Returns
+    -------
+    loss : Tensor
+        Of shape (n_samples,) with ``reduction="none"``, else a scalar.
+
     Examples
     --------
     >>> import torch
@@ -71,6 +81,11 @@ def logit_adjusted_loss(input, target, class_counts, tau=1.0, reduction="mean"):
     class_counts : array-like of shape (n_classes,)
     tau : float, default=1.0
     reduction : {"mean", "sum", "none"}, default="mean"
+
+    Returns
+    -------
+    loss : Tensor
+        Of shape (n_samples,) with ``reduction="none"``, else a scalar.
 
     Examples
     --------

@@ -19,6 +19,11 @@ def sparsemax_loss(input, target, reduction="mean"):
     target : LongTensor of shape (n_samples,), or Tensor of shape (n_samples, n_classes)
     reduction : {"mean", "sum", "none"}, default="mean"
 
+    Returns
+    -------
+    loss : Tensor
+        Of shape (n_samples,) with ``reduction="none"``, else a scalar.
+
     Examples
     --------
     >>> import torch
@@ -37,6 +42,11 @@ def sparse_top_loss(input, target, reduction="mean"):
     input, target : Tensors of shape (n_samples, n_classes)
     reduction : {"mean", "sum", "none"}, default="mean"
 
+    Returns
+    -------
+    loss : Tensor
+        Of shape (n_samples,) with ``reduction="none"``, else a scalar.
+
     Examples
     --------
     >>> import torch
@@ -54,6 +64,11 @@ def binary_cross_entropy_loss(input, target, reduction="mean"):
     ----------
     input, target : Tensors of shape (n_samples, n_classes)
     reduction : {"mean", "sum", "none"}, default="mean"
+
+    Returns
+    -------
+    loss : Tensor
+        Of shape (n_samples,) with ``reduction="none"``, else a scalar.
 
     Examples
     --------

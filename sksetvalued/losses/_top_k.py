@@ -53,7 +53,12 @@ class _TopKLoss(SetLoss):
         return f"k={self.k}, margin={self.margin}, reduction={self.reduction!r}"
 
     def check_rank(self, input):
-        """Raise unless the scores have more than k classes."""
+        """Raise unless the scores have more than k classes.
+
+        Parameters
+        ----------
+        input : Tensor of shape (n_samples, n_classes)
+        """
         check_k(self.k, input.shape[1], largest=input.shape[1] - 1)
 
 

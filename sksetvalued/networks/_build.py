@@ -31,6 +31,10 @@ LARGEST_SIZE_TRIED = 512
 def backbone_names():
     """Return every name that `backbone` accepts.
 
+    Returns
+    -------
+    names : list of str
+
     Examples
     --------
     >>> from sksetvalued.networks import backbone_names

@@ -11,12 +11,18 @@ class ChannelStatistics(NamedTuple):
 
     Images of bytes are divided by 255 first, others are taken as they are.
 
-    Attributes
+    Parameters
     ----------
     mean, std : tuple of float
         One per channel.
     low, high : float
         Smallest and largest value seen.
+
+    Examples
+    --------
+    >>> from sksetvalued.networks import ChannelStatistics
+    >>> ChannelStatistics(mean=(0.5,), std=(0.25,)).high
+    1.0
     """
 
     mean: tuple
