@@ -1,7 +1,7 @@
 # What the continuous integration runs (.ci/run), one target for each step.
 PYTHON ?= python
 PIP = $(PYTHON) -m pip
-SPHINX = $(PYTHON) -m sphinx -W --keep-going -n -q
+SPHINX = $(PYTHON) -m sphinx -W --keep-going -E -q
 export OMP_NUM_THREADS ?= 1
 
 .PHONY: help install lint format test test-slow quickstart docs benchmarks ci clean
@@ -39,4 +39,4 @@ ci:  ## Run everything that the continuous integration runs.
 	.ci/run
 
 clean:  ## Remove what the builds leave.
-	rm -rf build dist docs/_build docs/auto_examples docs/api/generated docs/sg_execution_times.rst
+	rm -rf build dist docs/_build docs/auto_examples docs/api/generated
