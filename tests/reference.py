@@ -75,9 +75,13 @@ def cross_entropy(s, y):
 # The k-th largest of independent normals, by quadrature.
 
 
-def _exceedances(tails):
-    """Return the law of the number of successes of independent trials (n_points, n_classes)."""
-    law = np.zeros((len(tails), tails.shape[1] + 1))
+def exceedances(tails, most=None):
+    """Return the law of the number of successes of independent trials, up to `most`.
+
+    `tails` are their probabilities, of shape (n_points, n_classes).
+    """
+    most = tails.shape[1] if most is None else most
+    law = np.zeros((len(tails), most + 1))
     law[:, 0] = 1.0
     for p in tails.T[..., None]:
         law[:, 1:] = law[:, 1:] * (1 - p) + law[:, :-1] * p
@@ -88,7 +92,7 @@ def _exceedances(tails):
 def noised_rank_cdf(s, k, epsilon, t):
     """P(top_k(s + epsilon Z) <= t): fewer than k classes exceed t."""
     tails = norm.sf((np.asarray(t)[:, None] - s) / epsilon)
-    return _exceedances(tails)[:, :k].sum(axis=1)
+    return exceedances(tails, k - 1).sum(axis=1)
 
 
 def noised_rank_probabilities(s, k, epsilon, n_points=4001):
@@ -97,7 +101,7 @@ def noised_rank_probabilities(s, k, epsilon, n_points=4001):
     tails = norm.sf((t[:, None] - s) / epsilon)
     probabilities = np.empty(len(s))
     for j in range(len(s)):
-        others = _exceedances(np.delete(tails, j, axis=1))[:, k - 1]
+        others = exceedances(np.delete(tails, j, axis=1), k - 1)[:, k - 1]
         probabilities[j] = np.trapezoid(others * norm.pdf(t, s[j], epsilon), t)
     return probabilities
 

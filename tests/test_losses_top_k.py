@@ -382,6 +382,92 @@ def test_shared_noise_gives_equal_rows_equal_losses():
     assert len(independent(scores, target).unique()) == 50
 
 
+# Cost and compilation.
+
+
+def peak_memory(loss, n_samples, n_classes):
+    """Return the peak memory of forward and backward, in units of the scores."""
+    scores = torch.randn(n_samples, n_classes, requires_grad=True)
+    target = torch.randint(n_classes, (n_samples,))
+    loss(scores, target).backward()
+    scores.grad = None
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
+        loss(scores, target).backward()
+    events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
+    sizes = [e.nbytes() for e in sorted(events, key=lambda e: e.start_ns())]
+    return np.cumsum(sizes).max() / (4 * n_samples * n_classes)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        TopKHingeLoss(5),
+        ConvexTopKHingeLoss(5),
+        CalibratedTopKHingeLoss(5),
+        SmoothedTopKHingeLoss(5),
+        SmoothedTopKHingeLoss(5, tau=0.01),
+        NoisedTopKHingeLoss(5, 0.2, 3),
+        NoisedTopKHingeLoss(5, 0.2, 50),
+        NoisedTopKHingeLoss(5, 10.0, 50),
+        NoisedTopKHingeLoss(50, 1.0, 3),
+    ],
+    ids=repr,
+)
+def test_memory_is_that_of_the_gradient_and_half_of_the_scores(loss):
+    """At most 1.5 times the scores from 1000 classes on, whatever the number of draws."""
+    assert peak_memory(loss, 256, 1000) <= 1.5
+    assert peak_memory(loss, 16, 10000) <= 1.5
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name != "noised_hinge"])
+def test_plain_losses_compile_to_one_graph(name):
+    loss = ALL[name](k=2)
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    scores, target = draw(6, 7)
+    results = []
+    for each in (loss, compiled):
+        leaf = scores.clone().requires_grad_()
+        value = each(leaf, target)
+        value.backward()
+        results.append((value.detach(), leaf.grad))
+    torch.testing.assert_close(*results)
+
+
+def test_noised_loss_runs_inside_a_compiled_function():
+    """The graph breaks where noise is drawn; same seed, same noise."""
+    scores, target = draw(6, 7)
+    eager, compiled = NoisedTopKHingeLoss(2, generator=1), NoisedTopKHingeLoss(2, generator=1)
+    compiled = torch.compile(compiled, backend="aot_eager")
+    for _ in range(3):
+        torch.testing.assert_close(compiled(scores, target), eager(scores, target))
+
+
+@pytest.mark.parametrize("n_classes", [600, 5000])
+@pytest.mark.parametrize("name", ALL)
+def test_losses_of_many_classes_on_awkward_rows(name, n_classes):
+    """Flat, tied, confident and widely spread rows: finite, and gradients that sum to 0."""
+    scores, target = draw(6, n_classes, dtype=torch.float32)
+    scores[0] = 0.0
+    scores[1] = scores[1].round()
+    scores[2, :9] += 1000.0
+    scores[3] *= 1e4
+    scores.requires_grad_()
+    value = ALL[name](k=5)(scores, target)
+    value.backward()
+    assert torch.isfinite(value)
+    assert torch.isfinite(scores.grad).all()
+    assert scores.grad.sum(1).abs().max() <= 1e-5 * scores.grad.abs().max()
+    assert scores.grad.abs().max() > 0
+
+
+def test_an_empty_batch_has_no_losses():
+    for make in ALL.values():
+        loss = make(k=2, reduction="none")
+        for n_classes in (7, 2000):
+            assert loss(torch.zeros(0, n_classes), torch.zeros(0, dtype=torch.long)).shape == (0,)
+
+
 # Calibration in the sense of Yang & Koyejo.
 
 

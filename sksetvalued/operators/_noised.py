@@ -77,10 +77,13 @@ def _select_in_chunks(scores, k, epsilon, n_draws, generator, noise, all_k):
     return torch.cat(indices), torch.cat(normals)
 
 
+@torch.compiler.disable
 def select_noised(
     scores, k, epsilon, n_noise_samples, generator=None, noise=None, shared=False, all_k=False
 ):
     """Find the classes that the noise puts at rank k, or at ranks 1 to k.
+
+    Graphs of torch.compile break here, as they cannot hold a generator.
 
     Parameters
     ----------
