@@ -132,7 +132,7 @@ class SetNet(NeuralNet):
         return self.criterion_(y_pred, target.to(self.device), **extra)
 
     def validation_step(self, batch, **fit_params):
-        x, (target, weight, index) = batch
+        x, (target, weight, _) = batch
         n_views = x.shape[1] if x.ndim == self._batch_ndim + 1 else None
         if n_views is not None:
             every = [t if t is None else t.repeat_interleave(n_views, 0) for t in batch[1]]
