@@ -11,6 +11,7 @@ from ._classifier import DeepSetClassifier
 from ._docs import with_training_parameters
 from .inputs import Inputs
 from .metrics import top_k_accuracy_score
+from .operators._top_k import top_k
 from .rules import TopK
 
 
@@ -210,8 +211,8 @@ class TopKClassifier(DeepSetClassifier):
             offset = offset - np.log(self.rule_.prior_)
         if offset.any():
             ranked = ranked + torch.from_numpy(offset).to(ranked.dtype)
-        values, indices = torch.topk(ranked, self.k + 1)
-        np.put_along_axis(mask, indices[:, : self.k].numpy(), True, axis=1)
+        values, indices = top_k(ranked, self.k + 1)
+        torch.from_numpy(mask).scatter_(1, indices[:, : self.k], True)
         rounding = 16 * torch.finfo(ranked.dtype).eps * (1 + values.abs().amax(1))
         (unsure,) = np.nonzero(~(values[:, -2] - values[:, -1] > rounding).numpy())
         if unsure.size:

@@ -26,7 +26,12 @@ def seeded(seed, device="cpu", state=None):
     devices = [device] if device.type == "cuda" else []
     with _lock, torch.random.fork_rng(devices=devices, device_type="cuda"):
         if state is None:
-            torch.manual_seed(seed)
+            # torch.manual_seed would also seed the other devices, and for each call keep a stack
+            # trace until CUDA is first used.
+            torch.default_generator.manual_seed(seed)
+            if devices:
+                with torch.cuda.device(device):
+                    torch.cuda.manual_seed(seed)
         else:
             torch.set_rng_state(state["cpu"])
             if devices and "cuda" in state:
