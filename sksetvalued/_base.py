@@ -180,6 +180,7 @@ class DeepEstimator(BaseEstimator):
         """
         kind = input_kind(X)
         if kind == "table":
+            self._check_no_transform()
             X = validate_data(
                 self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=reset
             )
@@ -198,6 +199,14 @@ class DeepEstimator(BaseEstimator):
                 f"{type(self).__name__} was fitted on samples of shape {self.input_shape_}."
             )
         return inputs
+
+    def _check_no_transform(self):
+        transform = vars(self)["transform"]
+        if transform is not None:
+            raise ValueError(
+                f"transform={transform!r} is for images, but X is a table: leave it None, and "
+                "transform tables by the steps of a Pipeline."
+            )
 
     def _built_in_network(self):
         plain = self.precision == "float32" and not self.compile

@@ -580,6 +580,7 @@ def test_scores_are_finite_when_a_fold_lacks_a_class(data):
     ("params", "message"),
     [
         ({"k": 0}, "'k' parameter.*Got 0"),
+        ({"transform": str}, "transform=.*is for images, but X is a table"),
         ({"k": -1}, "'k' parameter.*Got -1"),
         ({"k": "3"}, "'k' parameter.*Got '3'"),
         ({"loss": "no such loss"}, "loss='no such loss' is unknown; use one of .*'cross_entropy'"),
@@ -653,6 +654,15 @@ def test_use_before_fit_is_refused(data):
                 getattr(clone(estimator), method)(X)
     with pytest.raises(NotFittedError):
         clone(BOTH[1]).calibrate(X)
+
+
+def test_reading_scores_leaves_the_callers_context_alone(data):
+    X, y = data
+    clf = fast(BOTH[0]).fit(X, y)
+    state = torch.get_rng_state()
+    for _ in clf._iter_scores(X):
+        assert not torch.is_inference_mode_enabled()
+        assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_nothing_is_printed_and_nothing_warned(data, capfd):

@@ -5,7 +5,7 @@ import copy
 import torch
 
 from ._data import TrainingSet, make_batches
-from ._seeding import seeded
+from ._seeding import rng_state, seeded
 from ._setup import loader_params
 
 
@@ -36,9 +36,28 @@ def iter_outputs(net, inputs, batch_size):
     params.pop("batch_size", None)
     params["persistent_workers"] = False
     batches = make_batches(dataset, batch_size, **params)
-    with seeded(0, net.device), torch.inference_mode():
-        for x, _ in batches:
-            yield _scores(net, module, criterion, x.to(net.device, non_blocking=True), inputs)
+    for x in _samples(batches, inputs, net.device):
+        with torch.inference_mode():
+            scores = _scores(net, module, criterion, x.to(net.device, non_blocking=True), inputs)
+        yield scores
+
+
+def _samples(batches, inputs, device):
+    """Yield the samples; those that are loaded or transformed see reproducible randomness.
+
+    The generators are put back before each batch is handed over.
+    """
+    if inputs.in_memory:
+        yield from (x for x, _ in batches)
+        return
+    with seeded(0, device):
+        iterator, state = iter(batches), rng_state(device)
+    while True:
+        with seeded(0, device, state):
+            batch, state = next(iterator, None), rng_state(device)
+        if batch is None:
+            return
+        yield batch[0]
 
 
 def _scores(net, module, criterion, x, inputs):
