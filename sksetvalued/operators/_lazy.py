@@ -36,8 +36,11 @@ def _tail(u):
 
 
 def _intensity(u):
-    """Return -log(1 - Q(u)), without cancellation on either side."""
-    tail = _tail(u.abs())
+    """Return -log(1 - Q(u)), without cancellation on either side.
+
+    Beyond 12, where it is below 1e-32, the tail would be a subnormal number, slow to compute with.
+    """
+    tail = _tail(u.abs().clamp_(max=12))
     return torch.where(u > 0, -torch.log1p(-tail), -torch.log(tail))
 
 
@@ -47,7 +50,6 @@ def _dominating_intensity(u):
     -log(1 - p) <= p / (1 - p), with p = Q(u), for u > 0; below, Mills' ratio gives
     -log Q(-u) <= 1 + |u| + u^2 / 2.
     """
-    # Beyond 12 the tail would be a subnormal number, slow to compute with.
     tail = _tail(u.clamp(0, 12))
     bound = tail.div_(1 - tail)
     below = u.clamp_(max=0)
