@@ -254,7 +254,7 @@ def select_lazily(scores, k, epsilon, n_draws, generator, size, n_chosen, n_cand
         Classes, and the standard normals added to their scores.
     """
     candidates = _Candidates(scores, size, n_chosen, n_candidates)
-    at_once = max(1, scores.shape[1] // (4 * candidates.classes.shape[1]))
+    at_once = max(1, 2 * scores.shape[1] // (5 * candidates.classes.shape[1]))
     parts = [
         _select(scores, candidates, k, epsilon, min(at_once, n_draws - done), generator)
         for done in range(0, n_draws, at_once)

@@ -33,11 +33,17 @@ from ._top_k import top_k
 _TILT_STEPS = 3
 #: Ranks from which single precision would lose digits of the gradient.
 _DOUBLE_FROM = 10
-#: Entries treated together, few enough for the processor's cache.
-_CHUNK = 1 << 16
+#: Entries treated together: few enough for a processor's cache, enough for an accelerator.
+_CHUNK, _CHUNK_ELSEWHERE = 1 << 16, 1 << 24
 #: Lowest log-odds outside the head, per precision, and lowest power of odds.
 _LOWEST = {torch.float32: -28.0, torch.float64: -60.0}
 _LOWEST_POWER = 1e-24
+
+
+def _n_rows(scores, width):
+    """Return how many rows with `width` entries each to treat together."""
+    chunk = _CHUNK if scores.device.type == "cpu" else _CHUNK_ELSEWHERE
+    return max(1, chunk // width)
 
 
 def _log_tail(mean, count, n_trials):
@@ -245,7 +251,7 @@ def _odds(rows, reference, temperature, out, shift=None):
 def _power_sums(scores, reference, temperature, left_out, largest, k):
     """Sum the powers of the odds of the classes that are not `left_out`, row by row."""
     n_samples, n_classes = scores.shape
-    step = max(1, _CHUNK // n_classes)
+    step = _n_rows(scores, n_classes)
     odds, power = torch.empty_like(scores[:step]), torch.empty_like(scores[:step])
     chunks = []
     for start in range(0, n_samples, step):
@@ -328,7 +334,7 @@ def _forward(scores, target, k, tau):
         power_sums = _power_sums(scores, reference, plan.temperature, left_out, largest, k)
         power_sums = power_sums.to(plan.dtype)
     n_points = n_nodes(plan.k, n_others, math.log(1e-19 if exact else 1e-9)) // 2 + 1
-    step = max(1, _CHUNK // (values.shape[1] * n_points))
+    step = _n_rows(scores, values.shape[1] * n_points)
     parts = []
     for start in range(0, len(scores), step):
         rows = slice(start, start + step)
@@ -354,7 +360,7 @@ def _backward(grad, scores, target, k, tau, reference, shift, head, gradient, co
     if head is None:
         return gradient.scatter(1, target, own)
     result = torch.empty_like(scores)
-    factor = torch.empty_like(scores[: max(1, _CHUNK // scores.shape[1])])
+    factor = torch.empty_like(scores[: _n_rows(scores, scores.shape[1])])
     shift = shift.unsqueeze(1)
     coefficients = (grad * coefficients).unsqueeze(2)
     for start in range(0, len(scores), len(factor)):
