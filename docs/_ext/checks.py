@@ -55,6 +55,7 @@ def skip_inherited(app, what, name, obj, skip, options):
 
 def setup(app):
     """Register the checks."""
+    app.setup_extension("sphinx.ext.autodoc")
     app.connect("autodoc-skip-member", skip_inherited)
     app.connect("build-finished", check_links, priority=900)
     return {"parallel_read_safe": True}
