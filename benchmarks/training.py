@@ -80,12 +80,27 @@ def shuffled(X, y, batch_size):
         yield X[index], y[index]
 
 
+#: Features, classes and batch size of the tables; 128 is skorch's default.
+TABLES = ((100, 100, 256), (20, 10, 128))
+
+
 def measure_fit(args):
-    """Compare the fit of a table with a bare loop and with skorch, all doing the same work."""
-    n, d, n_classes, batch, epochs = args.samples, 100, 100, 256, 3
-    X, y = make_table(n, d, n_classes)
+    """Compare the fit of tables with a bare loop and with skorch, all doing the same work."""
+    rows = {}
+    for d, n_classes, batch in TABLES:
+        name = f"{d} features, {n_classes} classes, batches of {batch}"
+        functions = _fits(args.samples, d, n_classes, batch)
+        rows[name] = _interleaved(functions, args, "bare loop")
+    return rows
+
+
+def _fits(n_samples, d, n_classes, batch):
+    X, y = make_table(n_samples, d, n_classes)
     tensors = torch.from_numpy(X), torch.from_numpy(y)
-    common = {"batch_size": batch, "max_epochs": epochs, "lr": 1e-3}
+    common = {"batch_size": batch, "max_epochs": 3, "lr": 1e-3}
+
+    def bare():
+        train(make_mlp(d, n_classes), lambda: shuffled(*tensors, batch), common["max_epochs"])
 
     def estimator(**params):
         TopKClassifier(k=5, loss="cross_entropy", **common, **params).fit(X, y)
@@ -103,10 +118,8 @@ def measure_fit(args):
             **params,
         ).fit(X, y)
 
-    functions = {
-        "bare loop": lambda: train(
-            make_mlp(d, n_classes), lambda: shuffled(*tensors, batch), epochs
-        ),
+    return {
+        "bare loop": bare,
         "estimator": estimator,
         "skorch": lambda: skorch(train_split=None),
         "estimator, 20 % held out": lambda: estimator(validation_fraction=0.2),
@@ -115,7 +128,6 @@ def measure_fit(args):
             k=5, n_noise_samples=3, **common
         ).fit(X, y),
     }
-    return _interleaved(functions, args, "bare loop")
 
 
 def measure_convnet(args):
@@ -163,7 +175,7 @@ def measure_steps(args):
         images.permute(0, 3, 1, 2).float().div(255).contiguous(memory_format=torch.channels_last)
     )
     cases = {
-        "perceptron 256-256-1000, 256 samples": (make_mlp(256, 1000), x, y),
+        "perceptron of 256-256-1000, 256 samples": (make_mlp(256, 1000), x, y),
         "convnet, 64 images": (
             build_network("convnet", None, None, (3, 32, 32), 100),
             images,

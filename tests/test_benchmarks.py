@@ -70,3 +70,33 @@ def test_plain_versions_compute_the_same_losses():
         torch.testing.assert_close(contenders.plain_hinge(k)(scores, target), hinge)
         smoothed = losses.SmoothedTopKHingeLoss(k, tau=contenders.TAU)(scores, target)
         torch.testing.assert_close(contenders.plain_smoothed(k)(scores, target), smoothed)
+
+
+def _timing(cpu_ms):
+    ratios = {"cpu_ratio": cpu_ms / 100, "wall_ratio": cpu_ms / 100}
+    return {"cpu_ms": cpu_ms, "wall_ms": cpu_ms, "rounds": 1, **ratios}
+
+
+@pytest.mark.usefixtures("benchmark_path")
+def test_training_report_follows_from_the_figures(tmp_path):
+    results, page = tmp_path / "results" / "training.json", tmp_path / "training.md"
+    _call("training.py", "run", "--only", "growth", "--sizes", 100, 200, "--results", results)
+    costs = {
+        "bare loop": 100.0,
+        "estimator": 110.0,
+        "estimator, 20 % held out": 100.0,
+        "skorch": 150.0,
+        "skorch, 20 % held out (its default)": 250.0,
+    }
+    figures = json.loads(results.read_text())
+    figures["fit"] = {"a table": {name: _timing(cost) for name, cost in costs.items()}}
+    results.write_text(json.dumps(figures))
+
+    import training_report
+
+    training_report.write(results, page)
+    text = page.read_text()
+    assert "| estimator / bare loop (a table) | 1.10 | 1.10 | ≤ 1.15 | met |" in text
+    assert "| skorch / estimator (a table) | 1.36 | 1.36 | ≥ 2.0 | **not met** |" in text
+    assert "| calibrate |" in text
+    assert (tmp_path / "results" / "training.png").stat().st_size > 0
