@@ -1,0 +1,55 @@
+"""Command line: list, run and report the experiments."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from .configs import EXPERIMENTS, TRIALS
+from .data import DataMissing, data_folder
+from .runner import result_file, run_experiment
+
+PAGE = Path(__file__).resolve().parents[1] / "papers.md"
+
+
+def main(argv=None):
+    """Run the command that the arguments name; return the exit status."""
+    args = _parser().parse_args(argv)
+    if args.command == "list":
+        for name, experiment in (EXPERIMENTS | TRIALS).items():
+            print(f"{name}{' (--full)' if experiment.full else ''}: {experiment.title}")
+        return 0
+    if args.command == "report":
+        from .report import write
+
+        write(args.page, args.results)
+        return 0
+    experiment = (EXPERIMENTS | TRIALS)[args.experiment]
+    if experiment.full and not args.full:
+        print(f"{args.experiment} takes days without a GPU; add --full to run it", file=sys.stderr)
+        return 2
+    path = result_file(args.experiment, args.results)
+    try:
+        run_experiment(experiment, path, data_folder(args.data), args.n_jobs)
+    except DataMissing as reason:
+        print(f"{args.experiment} skipped: {reason}", file=sys.stderr)
+    return 0
+
+
+def _parser():
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.papers", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("list", help="show the experiments")
+    run = commands.add_parser("run", help="run an experiment, or what is left of it")
+    run.add_argument("experiment", choices=EXPERIMENTS | TRIALS, metavar="experiment")
+    run.add_argument("--n-jobs", type=int, default=1)
+    run.add_argument("--data", help="folder of the data sets")
+    run.add_argument("--full", action="store_true", help="run a recipe of many GPU hours")
+    report = commands.add_parser("report", help="write the page from the results")
+    report.add_argument("--page", type=Path, default=PAGE)
+    for command in (run, report):
+        command.add_argument("--results", type=Path, help="folder of the result files")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,217 @@
+"""The experiments."""
+
+from .experiment import Contender, Experiment
+
+# Training that every contender searches over, with its own parameters on top.
+SEARCH = {"lr": [1e-3, 3e-3, 1e-2], "max_epochs": [10, 25], "weight_decay": [0.01, 1.0]}
+
+AVERAGE_K = {
+    "cross_entropy": Contender({"loss": "cross_entropy"}, uses_k=False),
+    "two_head": Contender(
+        {"loss": "two_head"}, {"alpha": [0.03, 0.1, 0.3, 1.0]}, rules=("average_k_sigmoid",)
+    ),
+    "assume_negative": Contender({"loss": "assume_negative"}, uses_k=False),
+    "expected_positive": Contender(
+        {"loss": "expected_positive"}, {"loss_params": [{"beta": b} for b in (1e-3, 1e-2, 0.1)]}
+    ),
+    "role": Contender({"loss": "role"}, {"loss_params": [{"beta": b} for b in (0, 1e-3, 1e-2)]}),
+    "noised_hinge": Contender(
+        {"loss": "noised_hinge"},
+        {"loss_params": [{"epsilon": e} for e in (0.1, 0.3, 1.0, 3.0)]},
+        rules=("average_k_sigmoid",),
+    ),
+    "default": Contender({}, grid=None),
+}
+
+EPSILONS = (0.0, 1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0, 100.0)
+
+TAIL = {
+    "cross_entropy": Contender({"loss": "cross_entropy"}, uses_k=False),
+    "cosine_cross_entropy": Contender(
+        {"loss": "ldam", "max_margin": 0}, {"scale": [10, 30, 50]}, uses_k=False
+    ),
+    "focal": Contender(
+        {"loss": "focal"},
+        {"loss_params": [{"gamma": g} for g in (0.5, 1.0, 2.0, 5.0)]},
+        uses_k=False,
+    ),
+    "ldam": Contender(
+        {"loss": "ldam"},
+        {"max_margin": [0.1, 0.2, 0.5], "scale": [10, 30, 50]},
+        uses_k=False,
+    ),
+    "logit_adjusted": Contender({"loss": "logit_adjusted"}, uses_k=False),
+    "smoothed_hinge": Contender(
+        {"loss": "smoothed_hinge"}, {"loss_params": [{"tau": t} for t in (0.1, 0.3, 1.0)]}
+    ),
+    "noised_balanced": Contender({"loss": "noised_hinge"}, {"epsilon": [0.01, 0.1, 0.3, 1.0]}),
+    "noised_imbalanced": Contender(
+        {"loss": "noised_hinge"},
+        {"epsilon": [0.01, 0.1, 1.0], "max_margin": [0.2, 0.5], "scale": [20, 50]},
+    ),
+    "default, max_margin=0.2": Contender({"max_margin": 0.2}, grid=None),
+}
+
+NOISE = {
+    "cross_entropy": Contender({"loss": "cross_entropy"}, uses_k=False),
+    "smoothed_hinge": Contender(
+        {"loss": "smoothed_hinge"}, {"loss_params": [{"tau": t} for t in (0.1, 0.3, 1.0)]}
+    ),
+    "noised_hinge": Contender({"loss": "noised_hinge"}, {"epsilon": [0.1, 0.2, 0.5, 1.0]}),
+}
+
+# The recipes of the papers, which search over nothing but what they name.
+SGD = {"optimizer": "sgd", "weight_decay": 1e-4}
+CIFAR_RECIPE = SGD | {
+    "backbone": "densenet40_40",
+    "lr": 0.1,
+    "lr_schedule": [150, 225],
+    "max_epochs": 300,
+    "batch_size": 64,
+}
+PLANTNET_RECIPE = SGD | {
+    "weights": "DEFAULT",
+    "lr": 2e-3,
+    "max_epochs": 30,
+    "batch_size": 32,
+}
+
+
+def label_noise(noise):
+    """Return the experiment on characters of Omniglot with this share of labels drawn anew."""
+    return Experiment(
+        title=f"Labels redrawn within groups of five characters, p = {noise}: Omniglot",
+        data={"name": "omniglot", "noise": noise, "n_alphabets": 2},
+        estimator="top_k",
+        contenders=NOISE,
+        ks=(5,),
+        rules=("top_k",),
+        grid={"lr": [1e-3, 3e-3], "max_epochs": [10, 20]},
+        budget=4,
+        seeds=tuple(range(5)),
+    )
+
+
+def cifar100_noise(noise):
+    """Return the recipe of ICML, Table 4."""
+    fixed = {"epsilon": 0.2, "n_noise_samples": 10}
+    return Experiment(
+        title=f"CIFAR-100, labels redrawn within superclasses, p = {noise} (ICML, Table 4)",
+        data={"name": "cifar100", "noise": noise},
+        estimator="top_k",
+        contenders={
+            "cross_entropy": Contender({"loss": "cross_entropy"}, grid=None, uses_k=False),
+            "smoothed_hinge": Contender({"loss": "smoothed_hinge"}, grid=None),
+            "noised_hinge": Contender({"loss": "noised_hinge", **fixed}, grid=None),
+        },
+        ks=(5,),
+        rules=("top_k",),
+        fixed=CIFAR_RECIPE,
+        seeds=(0, 1, 2, 3),
+        full=True,
+    )
+
+
+EXPERIMENTS = {
+    "average_k_banking77": Experiment(
+        title="Average-K on BANKING77, 10 texts per class",
+        data={"name": "banking77", "per_class": 10, "n_val": 20},
+        estimator="average_k",
+        contenders=AVERAGE_K,
+        ks=(1.5, 2, 3, 5),
+        rules=("average_k", "top_k_of_average_k"),
+        grid=SEARCH,
+    ),
+    "long_tail_banking77": Experiment(
+        title="A long tail imposed on BANKING77: from 150 texts of a class to 4",
+        data={"name": "banking77", "imbalance": 37.5, "largest": 150, "n_val": 20},
+        estimator="top_k",
+        contenders=TAIL,
+        ks=(1, 3, 5),
+        rules=("top_k", "top_k_macro"),
+        average="macro",
+        grid={"lr": [2e-3, 6e-3], "max_epochs": [8, 16], "weight_decay": [0.01, 1.0]},
+        budget=8,
+    ),
+    **{f"label_noise_omniglot_{p}": label_noise(p) for p in (0.0, 0.2, 0.4, 0.6)},
+    "epsilon_banking77": Experiment(
+        title="Noise of the noised hinge: epsilon and draws, BANKING77 with 10 texts per class",
+        data={"name": "banking77", "per_class": 10, "n_val": 20},
+        estimator="top_k",
+        contenders={
+            "cross_entropy": Contender({"loss": "cross_entropy"}, uses_k=False),
+            **{f"epsilon = {e:g}": Contender({"epsilon": e}) for e in EPSILONS},
+            **{f"{n} draws": Contender({"n_noise_samples": n}) for n in (1, 20, 100)},
+        },
+        ks=(5,),
+        rules=("top_k",),
+        grid={"lr": [1e-3, 3e-3, 1e-2]},
+        fixed={"max_epochs": 25},
+        budget=3,
+    ),
+    **{f"cifar100_noise_{p}": cifar100_noise(p) for p in (0.0, 0.1, 0.2, 0.3, 0.4)},
+    "cifar100_average_k": Experiment(
+        title="CIFAR-100, average-5 (thesis, Table 5.1)",
+        data={"name": "cifar100", "noise": 0.0},
+        estimator="average_k",
+        contenders=AVERAGE_K,
+        ks=(5,),
+        rules=("average_k",),
+        fixed={k: v for k, v in CIFAR_RECIPE.items() if k != "lr"},
+        grid={"lr": [0.01, 0.03, 0.1]},
+        budget=3,
+        seeds=(0, 1, 2, 3),
+        full=True,
+    ),
+    "plantnet_top_k": Experiment(
+        title="Pl@ntNet-300K, macro top-K (ICML, Table 5)",
+        data={"name": "plantnet"},
+        estimator="top_k",
+        contenders=TAIL,
+        ks=(1, 3, 5),
+        rules=("top_k", "top_k_macro"),
+        average="macro",
+        fixed={k: v for k, v in PLANTNET_RECIPE.items() if k != "lr"}
+        | {"backbone": "resnet50", "lr_schedule": [20, 25]},
+        grid={"lr": [1e-3, 2e-3, 5e-3]},
+        budget=3,
+        seeds=(0, 1, 2),
+        full=True,
+    ),
+    "plantnet_average_k": Experiment(
+        title="Pl@ntNet-300K, average-K (thesis, Table 5.2)",
+        data={"name": "plantnet"},
+        estimator="average_k",
+        contenders=AVERAGE_K,
+        ks=(2, 3, 5, 10),
+        rules=("average_k", "average_k_macro"),
+        fixed={k: v for k, v in PLANTNET_RECIPE.items() if k != "lr"}
+        | {"backbone": "resnet18", "lr_schedule": [25]},
+        grid={"lr": [1e-3, 2e-3, 5e-3]},
+        budget=3,
+        seeds=(0, 1, 2),
+        full=True,
+    ),
+}
+
+#: Parts of the plan that have no configuration yet.
+NOT_COVERED = []
+
+#: For trying the runner; the page leaves them out until they are run.
+TRIALS = {
+    "tiny": Experiment(
+        title="Ambiguous classes drawn at random, for trying the runner",
+        data={"name": "synthetic"},
+        estimator="average_k",
+        contenders={
+            name: Contender(AVERAGE_K[name].params, uses_k=AVERAGE_K[name].uses_k)
+            for name in ("cross_entropy", "two_head")
+        },
+        ks=(1.5, 2),
+        rules=("average_k", "top_k_of_average_k"),
+        grid={"lr": [1e-3, 1e-2]},
+        fixed={"max_epochs": 3},
+        budget=2,
+        seeds=(0, 1, 2),
+    )
+}

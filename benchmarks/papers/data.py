@@ -1,0 +1,176 @@
+"""Data sets of the experiments, split into training, validation and test parts."""
+
+import csv
+import gzip
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from sksetvalued.datasets import (
+    corrupt_labels,
+    load_plantnet300k,
+    long_tail_indices,
+    make_ambiguous_classification,
+)
+
+DATA_VARIABLE = "SKSETVALUED_DATA"
+PACKS = Path(__file__).resolve().parents[3] / "shared" / "data"
+
+
+class Split(NamedTuple):
+    """Samples and labels of the three parts."""
+
+    X_train: object
+    y_train: np.ndarray
+    X_val: object
+    y_val: np.ndarray
+    X_test: object
+    y_test: np.ndarray
+
+
+class DataMissing(Exception):
+    """A data set that is not in the data folder."""
+
+
+def data_folder(given=None):
+    """Return the folder of the data: given, from the environment, or beside the repository."""
+    return Path(given or os.environ.get(DATA_VARIABLE) or PACKS)
+
+
+def load_split(data, folder, seed):
+    """Return the split of a configuration's `data`, a dict with the key "name".
+
+    Raises
+    ------
+    DataMissing
+        If the folder does not hold the data set.
+    """
+    items = tuple(sorted((key, value) for key, value in data.items() if key != "name"))
+    return _load(data["name"], items, Path(folder), seed)
+
+
+@lru_cache(maxsize=2)
+def _load(name, items, folder, seed):
+    return READERS[name](folder, seed, **dict(items))
+
+
+def _existing(path):
+    if not path.exists():
+        raise DataMissing(f"{path} does not exist; give its folder by --data or {DATA_VARIABLE}")
+    return path
+
+
+def synthetic(folder, seed, *, n_samples=600, n_classes=12):
+    """Ambiguous classes drawn at random: for trying the runner."""
+    X, y, _, _ = make_ambiguous_classification(
+        n_samples=n_samples, n_classes=n_classes, random_state=seed
+    )
+    parts = np.split(np.arange(n_samples), [n_samples // 2, 3 * n_samples // 4])
+    return Split(*(array[part] for part in parts for array in (X, y)))
+
+
+def banking77(folder, seed, *, n_val, per_class=None, imbalance=None, largest=None):
+    """BANKING77 as TF-IDF vectors: a part of the training texts, and the official test set.
+
+    The seed draws `n_val` validation texts of each class, and the training texts among the
+    others: `per_class` of each class, or from `largest` texts for the most frequent class down to
+    ``largest / imbalance`` in geometric progression.
+    """
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    texts, y, test = _banking_texts(_existing(folder / "banking77.csv.gz"))
+    pool = np.flatnonzero(~test)
+    classes, available = np.unique(y[pool], return_counts=True)
+    rng = np.random.RandomState(seed)
+    val = pool[_choose(y[pool], dict.fromkeys(classes.tolist(), n_val), rng)]
+    rest = np.setdiff1d(pool, val)
+    wanted = np.full(len(classes), per_class or 0)
+    if per_class is None:
+        order = np.argsort(-available, kind="stable")
+        exponent = np.arange(len(classes)) / (len(classes) - 1)
+        wanted[order] = np.round(largest * float(imbalance) ** -exponent)
+    train = rest[_choose(y[rest], dict(zip(classes.tolist(), wanted.tolist())), rng)]
+    vectorizer = TfidfVectorizer(sublinear_tf=True).fit(texts[train])
+    parts = (train, val, np.flatnonzero(test))
+    return Split(*(a for i in parts for a in (vectorizer.transform(texts[i]), y[i])))
+
+
+def _banking_texts(path):
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    columns = ([row[name] for row in rows] for name in ("text", "label", "split"))
+    texts, labels, split = (np.array(column) for column in columns)
+    return texts, labels, split == "test"
+
+
+def _choose(y, counts, rng):
+    return long_tail_indices(y, counts=counts, random_state=rng)
+
+
+def omniglot(folder, seed, *, noise, n_alphabets=None):
+    """Omniglot characters in groups of five of an alphabet, labels redrawn within the groups.
+
+    Of the 20 drawers of each character 12 train, 3 validate and 5 test, drawn by the seed. The
+    labels of training and validation are noisy, those of the test set are not.
+    """
+    pack = np.load(_existing(folder / "omniglot_small.npz"))
+    groups = _groups_of_five(pack["class_to_alphabet"], n_alphabets)
+    kept = np.flatnonzero(np.isin(pack["y"], list(groups)))
+    X, y = pack["images"][kept], pack["y"][kept].astype(int)
+    rng = np.random.RandomState(seed)
+    role = np.repeat([0, 1, 2], [12, 3, 5])[rng.permutation(20)[pack["drawer"][kept] - 1]]
+    noisy = corrupt_labels(y, groups, noise, random_state=rng)
+    labels = (noisy, noisy, y)
+    X = np.ascontiguousarray(X[..., None])
+    return Split(
+        *(a for i, target in enumerate(labels) for a in (X[role == i], target[role == i]))
+    )
+
+
+def _groups_of_five(alphabet_of_class, n_alphabets):
+    """Return the group of each class, leaving out the last few classes of an alphabet."""
+    groups = {}
+    for alphabet in np.unique(alphabet_of_class)[:n_alphabets]:
+        members = np.flatnonzero(alphabet_of_class == alphabet)
+        for start in range(0, len(members) - 4, 5):
+            groups |= {int(c): f"{alphabet}-{start}" for c in members[start : start + 5]}
+    return groups
+
+
+def cifar100(folder, seed, *, noise):
+    """The official CIFAR-100 (from torchvision's folder), 5000 training images for validation."""
+    from torchvision.datasets import CIFAR100
+
+    _existing(folder / "cifar-100-python")
+    train, test = (CIFAR100(folder, train=part) for part in (True, False))
+    y, coarse = np.array(train.targets), _cifar_superclasses(folder)
+    groups = dict(zip(y.tolist(), coarse.tolist()))
+    rng = np.random.RandomState(seed)
+    noisy = corrupt_labels(y, groups, noise, random_state=rng)
+    val = np.isin(np.arange(len(y)), rng.permutation(len(y))[:5000])
+    return Split(
+        train.data[~val], noisy[~val], train.data[val], noisy[val],
+        test.data, np.array(test.targets),
+    )  # fmt: skip
+
+
+def _cifar_superclasses(folder):
+    import pickle
+
+    with open(folder / "cifar-100-python" / "train", "rb") as file:
+        return np.array(pickle.load(file, encoding="latin1")["coarse_labels"])
+
+
+def plantnet(folder, seed):
+    """Pl@ntNet-300K with its official split, as paths of images."""
+    _existing(folder / "plantnet_300K")
+    parts = [load_plantnet300k(folder, split)[:2] for split in ("train", "val", "test")]
+    return Split(*(array for part in parts for array in part))
+
+
+READERS = {
+    reader.__name__: reader for reader in (synthetic, banking77, omniglot, cifar100, plantnet)
+}

@@ -1,0 +1,94 @@
+"""Fit one estimator as a task says, and measure its sets."""
+
+import time
+import warnings
+
+import numpy as np
+import torch
+
+from sksetvalued import PlugInClassifier
+from sksetvalued.metrics import (
+    average_k_threshold,
+    average_set_size,
+    set_coverage_score,
+    shot_coverage_score,
+)
+from sksetvalued.rules import TopK
+
+from .data import load_split
+from .experiment import ESTIMATORS
+
+
+def _own_sets(objective):
+    """Sets of the estimator's own rule, calibrated on unlabelled validation data."""
+
+    def sets(clf, k, X_val, X):
+        clf.set_params(k=k, objective=objective)
+        if hasattr(clf, "calibrate"):
+            clf.calibrate(X_val)
+        return clf.predict_set(X)
+
+    return sets
+
+
+def _top_k_sets(clf, k, X_val, X):
+    return PlugInClassifier(clf, TopK(int(k)), cv="prefit").fit(X_val).predict_set(X)
+
+
+def _sigmoid_sets(clf, k, X_val, X):
+    # One threshold on sigmoids is one threshold on the scores themselves.
+    threshold = average_k_threshold(clf.decision_function(X_val), k)
+    return clf.decision_function(X) >= threshold
+
+
+#: How the scores of a network become sets.
+RULES = {
+    "average_k": _own_sets("micro"),
+    "average_k_macro": _own_sets("macro"),
+    "average_k_sigmoid": _sigmoid_sets,
+    "top_k": _own_sets("micro"),
+    "top_k_macro": _own_sets("macro"),
+    "top_k_of_average_k": _top_k_sets,
+}
+
+
+def run_task(experiment, task, folder):
+    """Return the record of a task: the task, seconds, and the figures of each cell.
+
+    A tuning task is measured on the validation data, a test task on the test data.
+    """
+    torch.set_num_threads(1)
+    split = load_split(experiment.data, folder, task["seed"])
+    clf = build(experiment, task)
+    start = time.perf_counter()
+    clf.fit(split.X_train, split.y_train)
+    seconds = time.perf_counter() - start
+    test = task["stage"] == "test"
+    X, y = (split.X_test, split.y_test) if test else (split.X_val, split.y_val)
+    with warnings.catch_warnings():
+        # A class of the test data that no training sample has is a miss, as it should be.
+        warnings.simplefilter("ignore", UserWarning)
+        cells = [
+            figures(clf, RULES[rule](clf, k, split.X_val, X), y, experiment.average)
+            for rule, k in task["cells"]
+        ]
+    top_1 = round(float(clf.score(X, y)), 5)
+    return {"task": task, "seconds": round(seconds, 2), "top_1": top_1, "cells": cells}
+
+
+def build(experiment, task):
+    """Return the estimator of a task, unfitted."""
+    cls = ESTIMATORS[experiment.estimator]
+    params = {"calibration_fraction": None} if experiment.estimator == "average_k" else {}
+    k = task["k"] or experiment.ks[0]
+    return cls(k, **params, **experiment.fixed, **task["params"], random_state=task["seed"])
+
+
+def figures(clf, sets, y, average):
+    """Return coverage, average size, and macro coverage of the shot groups where they differ."""
+    coverage = set_coverage_score(y, sets, average=average, labels=clf.classes_)
+    result = {"coverage": round(float(coverage), 5), "size": round(average_set_size(sets), 4)}
+    if np.ptp(clf.class_counts_):
+        shots = shot_coverage_score(y, sets, class_counts=clf.class_counts_, labels=clf.classes_)
+        result["shots"] = {n: round(v, 5) for n, v in shots.items() if not np.isnan(v)}
+    return result

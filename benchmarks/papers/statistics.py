@@ -1,0 +1,78 @@
+"""Means with Student intervals, over seeds that all contenders share."""
+
+import math
+from collections import defaultdict
+
+import numpy as np
+from scipy import stats
+
+
+def interval(values):
+    """Return the mean and the half-width of its 95 % Student interval (nan for one value)."""
+    values = np.asarray(values, dtype=float)
+    if len(values) < 2:
+        return float(values.mean()), math.nan
+    spread = values.std(ddof=1) / math.sqrt(len(values))
+    return float(values.mean()), float(stats.t.ppf(0.975, len(values) - 1) * spread)
+
+
+class Measurements:
+    """Test figures of one experiment, by cell and seed.
+
+    Only seeds of which every test task has been run count, so that all means and differences
+    are over the same seeds.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    tests : list of dict
+        Records of test tasks.
+    n_tasks : int
+        Test tasks of one seed.
+    """
+
+    def __init__(self, experiment, tests, n_tasks):
+        by_seed = defaultdict(list)
+        for record in tests:
+            by_seed[record["task"]["seed"]].append(record)
+        self.experiment = experiment
+        self.seeds = sorted(s for s, records in by_seed.items() if len(records) == n_tasks)
+        self.incomplete = sorted(set(by_seed) - set(self.seeds))
+        self._figures = {}
+        for seed in self.seeds:
+            for record in by_seed[seed]:
+                name = record["task"]["contender"]
+                for (rule, k), figures in zip(record["task"]["cells"], record["cells"]):
+                    self._figures[name, rule, k, seed] = figures
+
+    def has(self, name, rule, k):
+        """Return whether the cell was measured."""
+        return bool(self.seeds) and (name, rule, k, self.seeds[0]) in self._figures
+
+    def values(self, name, rule, k, figure="coverage", shots=None):
+        """Return a figure of a cell at each seed; coverages are in percent."""
+        cells = [self._figures[name, rule, k, seed] for seed in self.seeds]
+        if shots is not None:
+            return np.array([100 * cell["shots"][shots] for cell in cells])
+        factor = 100 if figure == "coverage" else 1
+        return np.array([factor * cell[figure] for cell in cells])
+
+    def shot_groups(self):
+        """Return the shot groups there are."""
+        groups = next(iter(self._figures.values())).get("shots", {}) if self._figures else {}
+        return [group for group in ("few", "medium", "many") if group in groups]
+
+    def difference(self, left, right, k):
+        """Return mean and half-width of the paired difference of two (contender, rule)."""
+        return interval(self.values(*left, k) - self.values(*right, k))
+
+
+def verdict(mean, half_width):
+    """Return what the interval of a difference says about its sign."""
+    if math.isnan(half_width):
+        return "one seed only"
+    if mean - half_width > 0:
+        return "better"
+    if mean + half_width < 0:
+        return "worse"
+    return "no difference seen"

@@ -1,0 +1,121 @@
+"""Markdown tables of one experiment."""
+
+import json
+import math
+
+from .statistics import interval, verdict
+
+RULE_TITLES = {
+    "average_k": "Sets of K classes on average, by one threshold on softmax scores",
+    "average_k_macro": "Sets of K classes on average, by one threshold on p / prior",
+    "average_k_sigmoid": "Sets of K classes on average, by one threshold on sigmoid scores",
+    "top_k": 'Sets of the K classes of largest p (`objective="micro"`)',
+    "top_k_macro": 'Sets of the K classes of largest p / prior (`objective="macro"`)',
+    "top_k_of_average_k": "Sets of exactly K classes, tuned and trained for these",
+}
+
+
+def table(header, rows):
+    """Return the lines of a markdown table."""
+    lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
+    return ["| " + " | ".join(map(str, line)) + " |" for line in lines] + [""]
+
+
+def with_interval(mean, half_width, sign=False):
+    """Return "mean ± half-width"; one decimal, or two where the interval is narrow."""
+    digits = 2 if half_width < 0.1 else 1
+    text = f"{mean:{'+' if sign else ''}.{digits}f}"
+    return text if math.isnan(half_width) else f"{text} ± {half_width:.{digits}f}"
+
+
+def coverage_table(m, rule):
+    """Return coverage by contender and K, with the average size where it may differ from K."""
+    ks = [k for k in m.experiment.ks if any(m.has(n, rule, k) for n in m.experiment.contenders)]
+    means = {
+        (name, k): interval(m.values(name, rule, k))
+        for name in m.experiment.contenders
+        for k in ks
+        if m.has(name, rule, k)
+    }
+    best = {k: max(mean for (_, own), (mean, _) in means.items() if own == k) for k in ks}
+    rows = []
+    for name in dict.fromkeys(name for name, _ in means):
+        cells = []
+        for k in ks:
+            text = with_interval(*means[name, k])
+            text = f"**{text}**" if means[name, k][0] == best[k] else text
+            if rule.startswith("average_k"):
+                text += f" (size {m.values(name, rule, k, 'size').mean():.2f})"
+            cells.append(text)
+        rows.append([name, *cells])
+    return table(["", *(f"K = {k}" for k in ks)], rows)
+
+
+def difference_table(m, rule):
+    """Return the paired differences to the reference, of sets made by the same rule."""
+    reference, *others = m.experiment.contenders
+    ks = [k for k in m.experiment.ks if m.has(reference, rule, k)]
+    rows = [
+        [name, *(_signed(m.difference((name, rule), (reference, rule), k)) for k in ks)]
+        for name in others
+        if ks and m.has(name, rule, ks[0])
+    ]
+    return table([f"minus {reference}", *(f"K = {k}" for k in ks)], rows) if rows else []
+
+
+def rule_table(m, left, right):
+    """Return the paired differences between two rules, each contender tuned for each."""
+    names = [n for n in m.experiment.contenders if _shared(m, n, left, right)]
+    ks = _shared(m, names[0], left, right) if names else []
+    rows = [[n, *(_signed(m.difference((n, left), (n, right), k)) for k in ks)] for n in names]
+    return table([f"`{left}` minus `{right}`", *(f"K = {k}" for k in ks)], rows) if rows else []
+
+
+def _shared(m, name, left, right):
+    return [k for k in m.experiment.ks if m.has(name, left, k) and m.has(name, right, k)]
+
+
+def _signed(difference):
+    text = with_interval(*difference, sign=True)
+    return text if verdict(*difference) == "no difference seen" else f"**{text}**"
+
+
+def shot_table(m, rule, k):
+    """Return the coverage of the classes with few, medium and many training samples."""
+    groups = m.shot_groups()
+    rows = [
+        [name, *(with_interval(*interval(m.values(name, rule, k, shots=g))) for g in groups)]
+        for name in m.experiment.contenders
+        if m.has(name, rule, k)
+    ]
+    return table([f"`{rule}`, K = {k}", *groups], rows)
+
+
+def choice_table(experiment, chosen):
+    """Return the configurations chosen on validation data."""
+    rows = []
+    for name, contender in experiment.contenders.items():
+        for rule, k in experiment.cells(name):
+            _, params = chosen[name, rule, k]
+            text = ", ".join(
+                f"{key}={json.dumps(value)}"
+                for key, value in sorted(params.items())
+                if key not in contender.params
+            )
+            rows.append([name, f"`{rule}`", k, text or "as they are"])
+    return table(["", "rule", "K", "chosen"], rows)
+
+
+def default_table(m):
+    """Return how far contenders that were not tuned are from the best of all."""
+    defaults = [n for n, c in m.experiment.contenders.items() if c.grid is None]
+    rules = [r for r in m.experiment.rules if not r.startswith("top_k_of")]
+    rows = []
+    for name in defaults:
+        for k in m.experiment.ks:
+            cells = [(n, r) for n in m.experiment.contenders for r in rules if m.has(n, r, k)]
+            best = max(cells, key=lambda cell: m.values(*cell, k).mean())
+            for rule in rules:
+                gap = m.difference((name, rule), best, k)
+                rows.append([name, f"`{rule}`", k, f"{best[0]}, `{best[1]}`", _signed(gap)])
+    return table(["untuned", "rule", "K", "best in the tests", "difference to it"], rows)

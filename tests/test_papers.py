@@ -1,0 +1,183 @@
+"""The runner of the paper protocols: nothing lost, nothing repeated, the same budget for all."""
+
+import dataclasses
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+ROOT = Path(__file__).resolve().parents[1]
+if not (ROOT / "benchmarks" / "papers").is_dir():
+    pytest.skip("the benchmarks are not part of an installed package", allow_module_level=True)
+
+SEEDS = (0, 1, 2)
+
+
+@pytest.fixture(autouse=True)
+def _root_path(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+
+
+class Killed(Exception):
+    """What stands for a kill."""
+
+
+def coverage(task):
+    """Return a made-up coverage: known, different for each task, best at weight decay 1."""
+    params = task["params"]
+    height = {"cross_entropy": 0.5, "two_head": 0.6}[task["contender"]]
+    return height + 0.1 * params["weight_decay"] + params["lr"] + 0.001 * task["seed"] ** 2
+
+
+def record_of(task):
+    cells = [{"coverage": coverage(task), "size": float(k)} for _, k in task["cells"]]
+    return {"task": task, "seconds": 0.0, "top_1": 0.0, "cells": cells}
+
+
+def runs_until(n_runs):
+    """Return a function that does the tasks in no time, and is killed at the end of its runs."""
+    counter = itertools.count()
+
+    def run(experiment, task, folder):
+        if next(counter) >= n_runs:
+            raise Killed
+        return record_of(task)
+
+    return run
+
+
+@pytest.fixture
+def experiment():
+    from benchmarks.papers.experiment import Contender, Experiment
+
+    return Experiment(
+        title="Nothing",
+        data={"name": "synthetic"},
+        estimator="average_k",
+        contenders={
+            "cross_entropy": Contender({"loss": "cross_entropy"}, uses_k=False),
+            "two_head": Contender({"loss": "two_head"}, rules=("average_k_sigmoid",)),
+        },
+        ks=(1.5, 2),
+        rules=("average_k", "top_k_of_average_k"),
+        grid={"lr": [1e-3, 1e-2], "weight_decay": [0.0, 1.0]},
+        budget=4,
+        tuning_seeds=(7,),
+        seeds=SEEDS,
+    )
+
+
+@pytest.fixture
+def finished_file(experiment, tmp_path):
+    from benchmarks.papers.runner import run_experiment
+
+    path = tmp_path / "whole.jsonl"
+    run_experiment(experiment, path, None, run=runs_until(np.inf))
+    return path
+
+
+def test_a_run_killed_after_any_fit_resumes_without_loss_or_repetition(
+    experiment, finished_file, tmp_path
+):
+    from benchmarks.papers.runner import run_experiment
+    from benchmarks.papers.store import ResultFile
+
+    whole = ResultFile(finished_file).records()
+    assert len(whole) == len(finished_file.read_bytes().splitlines())
+    for n_runs in range(len(whole)):
+        path = tmp_path / f"{n_runs}.jsonl"
+        with pytest.raises(Killed):
+            run_experiment(experiment, path, None, run=runs_until(n_runs))
+        # Exactly as many runs are left as the kill left.
+        run_experiment(experiment, path, None, run=runs_until(len(whole) - n_runs))
+        assert path.read_bytes() == finished_file.read_bytes()
+
+
+def test_a_line_cut_at_any_byte_is_ignored_and_replaced(tmp_path):
+    from benchmarks.papers.store import ResultFile
+
+    path = tmp_path / "records.jsonl"
+    records = [{"task": {"n": n, "text": "±\u2028"}, "seconds": 1.5} for n in range(2)]
+    for record in records:
+        ResultFile(path).append(record)
+    content = path.read_bytes()
+    first = content.index(b"\n") + 1
+    for size in range(first, len(content)):
+        path.write_bytes(content[:size])
+        assert list(ResultFile(path).records().values()) == records[:1]
+        ResultFile(path).append(records[1])
+        assert path.read_bytes() == content
+
+
+def test_damage_before_the_last_line_and_repetitions_are_errors(tmp_path):
+    from benchmarks.papers.store import ResultFile
+
+    path = tmp_path / "records.jsonl"
+    line = json.dumps({"task": {"n": 1}}) + "\n"
+    path.write_text("{broken\n" + line)
+    with pytest.raises(ValueError, match="line 1 .* remove it"):
+        ResultFile(path).records()
+    path.write_text(line + line)
+    with pytest.raises(ValueError, match="line 2 .* repeats"):
+        ResultFile(path).records()
+
+
+def test_nothing_is_run_twice_and_a_changed_protocol_is_another_task(experiment, finished_file):
+    from benchmarks.papers.runner import run_experiment
+    from benchmarks.papers.store import ResultFile, unfinished
+
+    run_experiment(experiment, finished_file, None, run=runs_until(0))
+    changed = dataclasses.replace(experiment, fixed={"max_epochs": 3})
+    tasks, records = changed.tuning_tasks(), ResultFile(finished_file).records()
+    assert unfinished(tasks, records) == tasks
+
+
+def test_the_best_validation_coverage_is_tested_and_only_where_it_was_chosen(
+    experiment, finished_file
+):
+    from benchmarks.papers.runner import finished
+    from benchmarks.papers.store import ResultFile
+
+    tuning, chosen, tests = finished(experiment, ResultFile(finished_file).records())
+    assert all(
+        params["weight_decay"] == 1 and params["lr"] == 1e-2 for _, params in chosen.values()
+    )
+    assert {record["task"]["seed"] for record in tuning} == {7}
+    cells = {(r["task"]["contender"], *cell) for r in tests for cell in r["task"]["cells"]}
+    assert cells == set(chosen)
+    assert len(tests) == len(SEEDS) * 3
+    assert ("cross_entropy", "top_k_of_average_k", 1.5) not in cells
+
+
+def test_every_contender_of_every_experiment_has_the_same_budget():
+    from benchmarks.papers.configs import EXPERIMENTS
+
+    for experiment in EXPERIMENTS.values():
+        assert not set(experiment.seeds) & set(experiment.tuning_seeds)
+        assert len(experiment.seeds) >= 3
+        for name, contender in experiment.contenders.items():
+            settings = {json.dumps(s, sort_keys=True) for s in experiment.configurations(name)}
+            assert len(settings) == (experiment.budget if contender.grid is not None else 1)
+
+
+def test_differences_are_paired_student_intervals_in_percent(experiment, finished_file):
+    from benchmarks.papers.runner import finished
+    from benchmarks.papers.statistics import Measurements
+    from benchmarks.papers.store import ResultFile
+
+    tests = finished(experiment, ResultFile(finished_file).records())[2]
+    rng = np.random.default_rng(0)
+    for record in tests:
+        for cell in record["cells"]:
+            cell["coverage"] = rng.random()
+    m = Measurements(experiment, tests, 3)
+    left, right = ("two_head", "average_k"), ("cross_entropy", "average_k")
+    mean, half_width = m.difference(left, right, 2)
+    gaps = m.values(*left, 2) - m.values(*right, 2)
+    expected = stats.ttest_1samp(gaps, 0).confidence_interval(0.95)
+    np.testing.assert_allclose([mean - half_width, mean + half_width], expected)
+    partial = [r for r in tests if r["task"]["seed"] != 1 or r["task"]["k"] is None]
+    assert Measurements(experiment, partial, 3).seeds == [0, 2]
