@@ -109,7 +109,7 @@ def _target_table(cells):
         for key, target in zip(TARGET_CELLS, targets):
             if key in found:
                 ratio = found[key][name]["cpu_ratio"]
-                row.append(f"{measuring.short(ratio)} ≤ {target}: {_verdict(ratio <= target)}")
+                row.append(f"{ratio:.2f} ≤ {target}: {_verdict(ratio <= target)}")
         rows.append(row)
     return measuring.table(["", *map(_label, keys)], rows)
 

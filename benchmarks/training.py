@@ -184,9 +184,11 @@ def measure_steps(args):
     }
     for name, (module, x, y) in cases.items():
         losses = {"cross-entropy": nn.CrossEntropyLoss()}
-        for epsilon in (0.1, 1.0):
-            losses[f"noised hinge, 3 draws, epsilon {epsilon}"] = NoisedTopKHingeLoss(
-                5, epsilon, n_noise_samples=3
+        with torch.no_grad():
+            spread = module(x).std().item()
+        for size, share in contenders.EPSILON.items():
+            losses[f"noised hinge, 3 draws, {size} noise"] = NoisedTopKHingeLoss(
+                5, share * spread, n_noise_samples=3
             )
         functions = {key: _step(module, loss, x, y) for key, loss in losses.items()}
         rows[name] = _interleaved(functions, args, "cross-entropy")

@@ -129,7 +129,9 @@ def _head(results):
         "",
         "What is compared took turns in one process and did the same work (same network, loss, "
         "optimiser, batch size, epochs); the figures are medians. *CPU* is the time of the "
-        "process, *wall* the time on the clock, which the load of the machine disturbs.",
+        "process, *wall* the time on the clock, which the load of the machine disturbs. Small "
+        "noise is a tenth of the standard deviation of the scores at the start, large noise once "
+        "it.",
         "",
     ]
 
