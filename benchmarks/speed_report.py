@@ -95,7 +95,7 @@ def _peer_table(cells):
                 continue
             times = [measured[other][f] / measured[mine][f] for f in ("cpu_ms", "wall_ms")]
             goal = "–" if target is None else f"≥ {target} {_verdict(times[0] >= target)}"
-            rows.append([_label(_key(cell)), mine, other, *map(measuring.short, times), goal])
+            rows.append([_label(_key(cell)), mine, other, *(f"{t:.1f}" for t in times), goal])
     header = ["size", "this package", "other", "times faster (CPU)", "(wall)", "target"]
     return measuring.table(header, rows)
 
