@@ -181,3 +181,20 @@ def test_differences_are_paired_student_intervals_in_percent(experiment, finishe
     np.testing.assert_allclose([mean - half_width, mean + half_width], expected)
     partial = [r for r in tests if r["task"]["seed"] != 1 or r["task"]["k"] is None]
     assert Measurements(experiment, partial, 3).seeds == [0, 2]
+
+
+def test_verdicts_say_for_each_k_whether_the_interval_bears_the_claim_out():
+    from benchmarks.papers.claims import Claim
+    from benchmarks.papers.statistics import BETTER, LEVEL, WORSE, verdict
+
+    seen = {1: verdict(0.3, 0.2), 2: verdict(0.1, 0.2), 5: verdict(-0.3, 0.2)}
+    assert seen == {1: BETTER, 2: LEVEL, 5: WORSE}
+
+    def judge(expected):
+        return Claim("", "", "", ("a", "b"), ("c", "d"), expected).judge(seen)
+
+    assert judge(BETTER) == "holds at K = 1; not seen at K = 2; the contrary (worse) at K = 5"
+    assert judge(WORSE) == "holds at K = 5; not seen at K = 2; the contrary (better) at K = 1"
+    assert judge(LEVEL).startswith("no difference seen, as claimed at K = 2; the contrary")
+    assert judge(None) == "better at K = 1; worse at K = 5; no difference seen at K = 2"
+    assert verdict(1.0, float("nan")) == "one seed only"

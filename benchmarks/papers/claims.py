@@ -2,10 +2,14 @@
 
 from dataclasses import dataclass
 
+from .statistics import BETTER, LEVEL, WORSE
+
+CE = "cross_entropy"
+
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of the form "left is better than right".
+    """A claim about the difference between two (contender, rule).
 
     Parameters
     ----------
@@ -15,6 +19,8 @@ class Claim:
     experiment : str
     left, right : tuple of str
         Contender and rule.
+    expected : {"better", "worse", "no difference seen"} or None
+        What the claim says of left beside right; None for an open question.
     """
 
     text: str
@@ -22,18 +28,42 @@ class Claim:
     experiment: str
     left: tuple
     right: tuple
+    expected: str | None = BETTER
+
+    def judge(self, seen):
+        """Return the verdict in words, from what was seen at each K.
+
+        Parameters
+        ----------
+        seen : dict of K -> {"better", "worse", "no difference seen", "one seed only"}
+        """
+        level = self.expected == LEVEL
+        if self.expected is None:
+            parts = {result: result for result in (BETTER, WORSE, LEVEL)}
+        else:
+            parts = {self.expected: "no difference seen, as claimed" if level else "holds"}
+            parts |= {} if level else {LEVEL: "not seen"}
+            opposite = {BETTER: WORSE, WORSE: BETTER}.get(self.expected)
+            others = (opposite,) if opposite else (BETTER, WORSE)
+            parts |= {other: f"the contrary ({other})" for other in others}
+        parts["one seed only"] = "one seed only"
+        found = {
+            text: [f"{k:g}" for k, result in seen.items() if result == key]
+            for key, text in parts.items()
+        }
+        return "; ".join(f"{t} at K = {', '.join(ks)}" for t, ks in found.items() if ks)
 
 
-def _average_k(text, printed, left, right):
-    return Claim(text, printed, "average_k_banking77", (left, "average_k"), (right, "average_k"))
+def _average_k(text, printed, left, right, expected=BETTER):
+    left, right = (left, "average_k"), (right, "average_k")
+    return Claim(text, printed, "average_k_banking77", left, right, expected)
 
 
-def _tail(text, printed, left, right="cross_entropy", rules=("top_k", "top_k")):
-    left, right = (left, rules[0]), (right, rules[1])
-    return Claim(text, printed, "long_tail_banking77", left, right)
+def _tail(text, printed, left, right=None, rules=("top_k", "top_k"), expected=BETTER):
+    left, right = (left, rules[0]), (right or CE, rules[1])
+    return Claim(text, printed, "long_tail_banking77", left, right, expected)
 
 
-CE = "cross_entropy"
 CLAIMS = [
     _average_k(
         "The two-head loss beats cross-entropy at equal average size",
@@ -52,18 +82,21 @@ CLAIMS = [
         "CIFAR-100, K = 5: 96.71 ± 0.02 against 96.83 ± 0.16 (thesis, Table 5.1)",
         "assume_negative",
         CE,
+        LEVEL,
     ),
     _average_k(
         "Expected-positive lags behind cross-entropy",
         "CIFAR-100, K = 5: 95.88 ± 0.05 against 96.83 ± 0.16 (thesis, Table 5.1)",
         "expected_positive",
         CE,
+        WORSE,
     ),
     _average_k(
         "ROLE lags behind cross-entropy",
         "CIFAR-100, K = 5: 96.12 ± 0.11 against 96.83 ± 0.16 (thesis, Table 5.1)",
         "role",
         CE,
+        WORSE,
     ),
     Claim(
         "Softmax or sigmoid scores of the multi-label head: which to threshold",
@@ -71,6 +104,7 @@ CLAIMS = [
         "average_k_banking77",
         ("two_head", "average_k"),
         ("two_head", "average_k_sigmoid"),
+        None,
     ),
     Claim(
         "Sets of K classes on average cover more than sets of K classes (cross-entropy, each "
@@ -84,11 +118,13 @@ CLAIMS = [
         "The smoothed hinge fails on tail classes",
         "Pl@ntNet-300K, macro top-5: 50.9 ± 0.3 against 68.7 ± 0.2 (ICML, Table 5)",
         "smoothed_hinge",
+        expected=WORSE,
     ),
     _tail(
         "The balanced noised hinge is like cross-entropy on a long tail",
         "Pl@ntNet-300K, macro top-5: 66.4 ± 0.5 against 68.7 ± 0.2 (ICML, Table 5)",
         "noised_balanced",
+        expected=LEVEL,
     ),
     _tail(
         "The imbalanced noised hinge beats cross-entropy on a long tail",

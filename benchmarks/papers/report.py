@@ -1,8 +1,12 @@
 """The page about the experiments, from their records alone."""
 
+import os
+from pathlib import Path
+
 from . import tables
 from .claims import CLAIMS
 from .configs import EXPERIMENTS, NOT_COVERED, TRIALS
+from .figures import draw_differences
 from .findings import FINDINGS
 from .runner import finished, result_file
 from .statistics import Measurements, verdict
@@ -47,6 +51,7 @@ def write(page, folder=None):
         measured[name] = m
         if m.seeds:
             sections += _section(name, m, len(tuning), chosen, records)
+            sections += _picture(page, m, result_file(name, folder).with_suffix(".png"))
     lines = [HEADER, *_findings(measured), *_claims(measured), *sections, *_not_run(measured)]
     page.write_text("\n".join(lines).rstrip() + "\n")
 
@@ -63,16 +68,15 @@ def _claims(measured):
         ks = [k for k in m.experiment.ks if m.has(*claim.left, k) and m.has(*claim.right, k)]
         if not ks:
             continue
-        seen = []
-        for k in ks:
-            mean, half = m.difference(claim.left, claim.right, k)
-            seen.append(
-                f"K = {k}: {tables.with_interval(mean, half, sign=True)} ({verdict(mean, half)})"
-            )
+        gaps = {k: m.difference(claim.left, claim.right, k) for k in ks}
+        figures = "; ".join(
+            f"K = {k}: {tables.with_interval(*gap, sign=True)}" for k, gap in gaps.items()
+        )
         names = " minus ".join(f"{name} by `{rule}`" for name, rule in (claim.left, claim.right))
         lines += [
             f"**{claim.text}.** Papers: {claim.printed}.",
-            f"Here (`{claim.experiment}`), {names}: {'; '.join(seen)}.",
+            f"Here (`{claim.experiment}`), {names}: {figures}.",
+            f"Verdict: {claim.judge({k: verdict(*gap) for k, gap in gaps.items()})}.",
             "",
         ]
     return lines if len(lines) > 2 else []
@@ -105,12 +109,20 @@ def _section(name, m, n_tuning, chosen, records):
     return [*lines, "### Chosen configurations", "", *tables.choice_table(experiment, chosen)]
 
 
+def _picture(page, m, path):
+    rules = [rule for rule in m.experiment.rules if not rule.startswith("top_k_of")]
+    draw_differences(m, rules, path)
+    address = Path(os.path.relpath(path.resolve(), page.resolve().parent)).as_posix()
+    return [f"![Differences to the reference]({address})", ""]
+
+
 def _protocol(name, m, n_tuning, records):
     experiment = m.experiment
     arguments = ", ".join(f"{k}={v}" for k, v in experiment.data.items() if k != "name")
     grid = "; ".join(f"{key}: {values}" for key, values in experiment.grid.items())
     seconds = sum(record["seconds"] for record in records.values()) / 60
     missing = sorted(set(experiment.seeds) - set(m.seeds))
+    unused = len(records) - n_tuning - len(m.seeds) * m.n_tasks
     lines = [
         f"`{name}`: data `{experiment.data['name']}` ({arguments}); "
         f"{experiment.average} coverage; fixed: {experiment.fixed or 'nothing'}. "
@@ -118,7 +130,9 @@ def _protocol(name, m, n_tuning, records):
         f"search on seed {', '.join(map(str, experiment.tuning_seeds))} ({n_tuning} fits).",
         f"Tests on {len(m.seeds)} of {len(experiment.seeds)} planned seeds"
         + (f"; not run, or not whole: {missing}" if missing else "")
-        + f". {len(records)} fits, {seconds:.0f} minutes of training in all.",
+        + f". {len(records)} fits in the file, {seconds:.0f} minutes of training in all"
+        + (f"; {unused} of them not used here" if unused else "")
+        + ".",
     ]
     own = [f"{n}: {c.params | (c.grid or {})}" for n, c in experiment.contenders.items()]
     return [*lines, "", f"Own values of each loss: {'; '.join(own)}."]

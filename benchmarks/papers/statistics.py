@@ -6,6 +6,8 @@ from collections import defaultdict
 import numpy as np
 from scipy import stats
 
+BETTER, WORSE, LEVEL = "better", "worse", "no difference seen"
+
 
 def interval(values):
     """Return the mean and the half-width of its 95 % Student interval (nan for one value)."""
@@ -35,9 +37,8 @@ class Measurements:
         by_seed = defaultdict(list)
         for record in tests:
             by_seed[record["task"]["seed"]].append(record)
-        self.experiment = experiment
+        self.experiment, self.n_tasks = experiment, n_tasks
         self.seeds = sorted(s for s, records in by_seed.items() if len(records) == n_tasks)
-        self.incomplete = sorted(set(by_seed) - set(self.seeds))
         self._figures = {}
         for seed in self.seeds:
             for record in by_seed[seed]:
@@ -72,7 +73,7 @@ def verdict(mean, half_width):
     if math.isnan(half_width):
         return "one seed only"
     if mean - half_width > 0:
-        return "better"
+        return BETTER
     if mean + half_width < 0:
-        return "worse"
-    return "no difference seen"
+        return WORSE
+    return LEVEL

@@ -3,7 +3,7 @@
 import json
 import math
 
-from .statistics import interval, verdict
+from .statistics import BETTER, WORSE, interval, verdict
 
 RULE_TITLES = {
     "average_k": "Sets of K classes on average, by one threshold on softmax scores",
@@ -15,9 +15,9 @@ RULE_TITLES = {
 }
 
 
-def table(header, rows):
-    """Return the lines of a markdown table."""
-    lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
+def table(header, rows, n_texts=1):
+    """Return the lines of a markdown table, whose first columns hold text."""
+    lines = [header, ["---"] * n_texts + ["---:"] * (len(header) - n_texts), *rows]
     return ["| " + " | ".join(map(str, line)) + " |" for line in lines] + [""]
 
 
@@ -77,7 +77,7 @@ def _shared(m, name, left, right):
 
 def _signed(difference):
     text = with_interval(*difference, sign=True)
-    return text if verdict(*difference) == "no difference seen" else f"**{text}**"
+    return text if verdict(*difference) not in (BETTER, WORSE) else f"**{text}**"
 
 
 def shot_table(m, rule, k):
@@ -103,7 +103,7 @@ def choice_table(experiment, chosen):
                 if key not in contender.params
             )
             rows.append([name, f"`{rule}`", k, text or "as they are"])
-    return table(["", "rule", "K", "chosen"], rows)
+    return table(["", "rule", "K", "chosen"], rows, n_texts=4)
 
 
 def default_table(m):
@@ -118,4 +118,6 @@ def default_table(m):
             for rule in rules:
                 gap = m.difference((name, rule), best, k)
                 rows.append([name, f"`{rule}`", k, f"{best[0]}, `{best[1]}`", _signed(gap)])
-    return table(["untuned", "rule", "K", "best in the tests", "difference to it"], rows)
+    return table(
+        ["untuned", "rule", "K", "best in the tests", "difference to it"], rows, n_texts=4
+    )
