@@ -1,5 +1,8 @@
 """The k-th largest score, smoothed by noise."""
 
+import functools
+import importlib.util
+
 import torch
 
 from ._checks import check_k, check_number, check_positive_integer, check_scores
@@ -14,6 +17,19 @@ _NARROW = 512
 #: Noised scores held at once, where a row is not longer: few enough for a processor's cache,
 #: enough to keep an accelerator busy.
 _AT_ONCE, _AT_ONCE_ELSEWHERE = 1 << 16, 1 << 24
+#: A kernel that keeps the k largest in one pass pays up to this k.
+_MAX_K_IN_ONE_PASS = 64
+
+
+@functools.cache
+def _has_triton():
+    return importlib.util.find_spec("triton") is not None
+
+
+def _fits_one_pass(scores, k):
+    """Return whether the Triton kernel, which computes in single precision, is to be used."""
+    single = scores.dtype == torch.float32
+    return scores.is_cuda and single and k <= _MAX_K_IN_ONE_PASS and _has_triton()
 
 
 def check_noise(noise, scores):
@@ -109,6 +125,10 @@ def select_noised(
         indices = torch.topk(scores, k, dim=-1).indices
         indices = indices if all_k else indices[:, -1:]
         return indices, torch.zeros_like(indices, dtype=scores.dtype)
+    if noise is None and _fits_one_pass(scores, k):
+        from ._triton_noised import select_in_one_pass
+
+        return select_in_one_pass(scores, k, epsilon, n_noise_samples, generator, shared, all_k)
     if noise is None and not (shared or all_k):
         plan = plan_lazily(scores, k, epsilon, n_noise_samples)
         if plan is not None:
