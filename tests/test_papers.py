@@ -163,6 +163,16 @@ def test_every_contender_of_every_experiment_has_the_same_budget():
             assert len(settings) == (experiment.budget if contender.grid is not None else 1)
 
 
+def test_every_task_of_every_experiment_asks_for_an_estimator_that_exists():
+    from benchmarks.papers.configs import EXPERIMENTS, TRIALS
+    from benchmarks.papers.measure import RULES, build
+
+    for experiment in (EXPERIMENTS | TRIALS).values():
+        for task in experiment.tuning_tasks():
+            build(experiment, task)._validate_params()
+            assert all(rule in RULES for rule, _ in task["cells"])
+
+
 def test_differences_are_paired_student_intervals_in_percent(experiment, finished_file):
     from benchmarks.papers.runner import finished
     from benchmarks.papers.statistics import Measurements

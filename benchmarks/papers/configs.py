@@ -1,5 +1,6 @@
 """The experiments."""
 
+from . import losses  # noqa: F401  (registers the losses by their names)
 from .experiment import Contender, Experiment
 
 # Training that every contender searches over, with its own parameters on top.
@@ -9,6 +10,9 @@ AVERAGE_K = {
     "cross_entropy": Contender({"loss": "cross_entropy"}, uses_k=False),
     "two_head": Contender(
         {"loss": "two_head"}, {"alpha": [0.03, 0.1, 0.3, 1.0]}, rules=("average_k_sigmoid",)
+    ),
+    "two_head_proposal": Contender(
+        {"loss": "two_head_proposal"}, {"alpha": [0.03, 0.1, 0.3, 1.0]}
     ),
     "assume_negative": Contender({"loss": "assume_negative"}, uses_k=False),
     "expected_positive": Contender(
@@ -60,8 +64,8 @@ NOISE = {
     "noised_hinge": Contender({"loss": "noised_hinge"}, {"epsilon": [0.1, 0.2, 0.5, 1.0]}),
 }
 
-# The recipes of the papers, which search over nothing but what they name.
-SGD = {"optimizer": "sgd", "weight_decay": 1e-4}
+# The recipes of the papers. They keep the best epoch, by samples held out from training.
+SGD = {"optimizer": "sgd", "weight_decay": 1e-4, "validation_fraction": 0.1}
 CIFAR_RECIPE = SGD | {
     "backbone": "densenet40_40",
     "lr": 0.1,

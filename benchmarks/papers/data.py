@@ -174,3 +174,19 @@ def plantnet(folder, seed):
 READERS = {
     reader.__name__: reader for reader in (synthetic, banking77, omniglot, cifar100, plantnet)
 }
+
+
+def image_transform(name):
+    """Return the transforms of the papers' image recipes, or None for other data sets."""
+    if name not in ("cifar100", "plantnet"):
+        return None
+    from torchvision.transforms import v2
+
+    if name == "cifar100":
+        crop = v2.RandomCrop(32, padding=4)
+        return {"train": v2.Compose([crop, v2.RandomHorizontalFlip()])}
+    resize = v2.Resize((256, 256))
+    return {
+        "train": v2.Compose([resize, v2.RandomCrop(224)]),
+        "eval": v2.Compose([resize, v2.CenterCrop(224)]),
+    }

@@ -15,7 +15,7 @@ from sksetvalued.metrics import (
 )
 from sksetvalued.rules import TopK
 
-from .data import load_split
+from .data import image_transform, load_split
 from .experiment import ESTIMATORS
 
 
@@ -79,7 +79,9 @@ def run_task(experiment, task, folder):
 def build(experiment, task):
     """Return the estimator of a task, unfitted."""
     cls = ESTIMATORS[experiment.estimator]
-    params = {"calibration_fraction": None} if experiment.estimator == "average_k" else {}
+    params = {"transform": image_transform(experiment.data["name"])}
+    if experiment.estimator == "average_k":
+        params["calibration_fraction"] = None
     k = task["k"] or experiment.ks[0]
     return cls(k, **params, **experiment.fixed, **task["params"], random_state=task["seed"])
 

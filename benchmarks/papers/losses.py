@@ -1,0 +1,14 @@
+"""Losses that the experiments add to those of the package."""
+
+from sksetvalued.losses import AverageKLoss
+
+
+class ProposalHeadLoss(AverageKLoss, name="two_head_proposal"):
+    """The two-head loss, whose sets come from the proposal head.
+
+    That head is trained by cross-entropy; the multi-label head is an auxiliary task here.
+    """
+
+    def scores(self, output):
+        """Return the scores of the proposal head."""
+        return output[1]
