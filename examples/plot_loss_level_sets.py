@@ -27,7 +27,7 @@ from sksetvalued.losses import (
     TopKHingeLoss,
 )
 
-n = 60
+n = 50
 steps = np.array([(i, j, n - i - j) for i in range(n + 1) for j in range(n + 1 - i)])
 scores = torch.from_numpy(2 * steps / n)
 right = scores[:, 0] + scores[:, 1] / 2
@@ -58,7 +58,7 @@ def draw(ax, loss, title):
     ax.axis("off")
 
 
-def noised(k, epsilon, n_noise_samples, n_repeats=100):
+def noised(k, epsilon, n_noise_samples, n_repeats=50):
     """Return the noised hinge, averaged as in the paper to see its expectation."""
     generator = torch.Generator().manual_seed(0)
     loss = NoisedTopKHingeLoss(k, epsilon, n_noise_samples, generator=generator)

@@ -23,11 +23,11 @@ rng = np.random.default_rng(0)
 
 
 def collage(pool):
-    """Put one to four different digits on a sheet of 20 x 20 pixels; return it and its labels."""
-    sheet, labels = np.zeros((20, 20)), np.zeros(10, dtype=int)
+    """Put one to four different digits on a sheet of 16 x 16 pixels; return it and its labels."""
+    sheet, labels = np.zeros((16, 16)), np.zeros(10, dtype=int)
     for i in rng.choice(pool, size=rng.integers(1, 5), replace=False):
         if not labels[digits.target[i]]:
-            top, left = rng.integers(0, 13, size=2)
+            top, left = rng.integers(0, 9, size=2)
             window = sheet[top : top + 8, left : left + 8]
             np.maximum(window, digits.images[i], out=window)
             labels[digits.target[i]] = 1
@@ -49,7 +49,8 @@ X_test, Y_test = collages(pool[1300:], 1000)
 # --------------------
 # `size` says where the number of labels comes from: learnt for each sample, an integer for all, or
 # an array given to `predict` where the number is known.
-clf = SparseTopClassifier(max_epochs=15, random_state=0).fit(X_train, Y_train)
+clf = SparseTopClassifier(max_epochs=16, batch_size=32, random_state=0)
+clf.fit(X_train, Y_train)
 n_labels = Y_test.sum(axis=1)
 predictions = {
     "predicted size": clf.predict(X_test),
