@@ -344,6 +344,22 @@ def test_kernel_is_for_single_precision_on_a_gpu():
         assert not _noised._fits_one_pass(scores, _noised._MAX_K_IN_ONE_PASS + 1)
 
 
+def test_without_a_c_compiler_triton_is_not_used(monkeypatch):
+    monkeypatch.setattr("os.path.exists", lambda _: True)
+    monkeypatch.setenv("CC", "cc")
+    assert _noised._has_triton.__wrapped__()
+    monkeypatch.delenv("CC")
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    assert not _noised._has_triton.__wrapped__()
+
+
+@pytest.mark.skipif(INTERPRETED, reason="it is run in the other process")
+def test_neither_triton_nor_the_compiler_of_torch_is_imported_with_the_package():
+    code = "import sys, torch; before = set(sys.modules); import sksetvalued; "
+    code += "sys.exit(bool({'triton', 'torch._dynamo'} & (set(sys.modules) - before)))"
+    assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0
+
+
 @pytest.mark.skipif(INTERPRETED or not torch.cuda.is_available(), reason="needs a GPU")
 def test_memory_on_a_gpu_does_not_grow_with_the_classes():
     scores = random_scores(64, 100_000)

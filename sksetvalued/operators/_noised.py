@@ -2,6 +2,9 @@
 
 import functools
 import importlib.util
+import os
+import shutil
+import sysconfig
 
 import torch
 
@@ -23,7 +26,11 @@ _MAX_K_IN_ONE_PASS = 64
 
 @functools.cache
 def _has_triton():
-    return importlib.util.find_spec("triton") is not None
+    """Return whether Triton is there, and the C compiler and headers that it needs."""
+    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
+    headers = os.path.join(sysconfig.get_path("include"), "Python.h")
+    found = importlib.util.find_spec("triton") is not None
+    return found and compiler is not None and os.path.exists(headers)
 
 
 def _fits_one_pass(scores, k):
@@ -93,7 +100,6 @@ def _select_in_chunks(scores, k, epsilon, n_draws, generator, noise, all_k):
     return torch.cat(indices), torch.cat(normals)
 
 
-@torch.compiler.disable
 def select_noised(
     scores, k, epsilon, n_noise_samples, generator=None, noise=None, shared=False, all_k=False
 ):
@@ -120,7 +126,16 @@ def select_noised(
     indices, values : Tensors of shape (n_samples, n_selected)
         Classes, and the standard normals added to their scores.
     """
-    scores = scores.detach()
+    arguments = scores.detach(), k, epsilon, n_noise_samples, generator, noise, shared, all_k
+    if torch.compiler.is_compiling():
+        from ._outside_graphs import select_outside_graphs
+
+        return select_outside_graphs(*arguments)
+    return select_eagerly(*arguments)
+
+
+def select_eagerly(scores, k, epsilon, n_noise_samples, generator, noise, shared, all_k):
+    """Do what :func:`select_noised` does, outside of graphs."""
     if epsilon == 0:
         indices = torch.topk(scores, k, dim=-1).indices
         indices = indices if all_k else indices[:, -1:]
