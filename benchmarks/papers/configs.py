@@ -203,6 +203,8 @@ NOT_COVERED = [
     "Label noise on images of CIFAR-100, but for the full recipe.",
     "The tail of Pl@ntNet-300K imposed on CIFAR-100 or Omniglot; Grocery Store as it is; ImageNet "
     "and ImageNet-LT: no configuration yet.",
+    "`TopKClassifier(k)` as it is, without margins, on the long tail (the tuned `noised_balanced` "
+    "is its loss).",
     "Average-K on a long tail, by shot group, but for the full recipe; histograms of set sizes.",
     "Sensitivity to alpha, tau and the batch size beyond the search grids; gradient sparsity "
     "against epsilon; epoch time against K.",
