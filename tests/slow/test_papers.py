@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -81,3 +82,15 @@ def mean_coverage(records, contender, rule, k):
             and cell == [rule, k]
         ]
     )
+
+
+@pytest.mark.timeout(170)
+def test_the_page_in_the_repository_follows_from_the_records_beside_it(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks.papers.report import write
+    from benchmarks.papers.runner import RESULTS
+
+    page, folder = tmp_path / "papers.md", tmp_path / "results" / "papers"
+    shutil.copytree(RESULTS, folder)
+    write(page, folder)
+    assert page.read_text() == (ROOT / "benchmarks" / "papers.md").read_text()
