@@ -5,7 +5,7 @@ from pathlib import Path
 
 from . import tables
 from .claims import CLAIMS
-from .configs import EXPERIMENTS, NOT_COVERED, TRIALS
+from .configs import CHANGES, EXPERIMENTS, NOT_COVERED, TRIALS
 from .figures import draw_differences
 from .findings import FINDINGS
 from .runner import finished, result_file
@@ -151,4 +151,5 @@ def _not_run(measured):
                 f"- `{name}`: seeds {sorted(set(m.experiment.seeds) - set(m.seeds))} of "
                 f"{len(m.experiment.seeds)}."
             )
-    return [*lines, *(f"- {text}" for text in NOT_COVERED), ""]
+    lines += [*(f"- {text}" for text in NOT_COVERED), ""]
+    return [*lines, "## What was changed on the way", "", *(f"- {text}" for text in CHANGES)]
