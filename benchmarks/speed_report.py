@@ -162,7 +162,7 @@ def plot(results, path):
     os.environ.setdefault("MPLBACKEND", "Agg")
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(1, 3, figsize=(15, 5.5), layout="constrained")
+    figure, axes = plt.subplots(1, 3, figsize=(15, 7), layout="constrained")
     for axis, (along, label) in zip(axes, PANELS.items()):
         for name, (x, y) in _series(results, along).items():
             style = "k--" if name == "cross-entropy" else "o-"
@@ -171,7 +171,7 @@ def plot(results, path):
             axis.loglog(x, y, style, markersize=4, label=f"{name}: slope {slope:.2f}")
         axis.set(xlabel=label, ylabel="CPU ms, forward + backward")
         if axis.lines:
-            axis.legend(fontsize=7)
+            axis.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.1))
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=80)
     plt.close(figure)
