@@ -22,7 +22,7 @@ Every loss gets the same number of configurations, drawn from its own parameters
 ones (learning rate, epochs, weight decay), and the one with the largest validation coverage is
 chosen for each rule and each K apart. The chosen ones are then trained and tested with seeds that
 the search has not used; the seed draws training and validation samples as well as initial weights,
-the same for all losses. Test data are used by these runs only. Thresholds are calibrated on the
+the same for all losses. Of the recorded runs only these see test data. Thresholds are calibrated on the
 validation samples, without their labels, also those of the estimators that are not tuned; sizes
 are those on the test data. Where configurations were changed after some fits, the records of the
 former ones stay in the files, unused.
@@ -152,4 +152,4 @@ def _not_run(measured):
                 f"{len(m.experiment.seeds)}."
             )
     lines += [*(f"- {text}" for text in NOT_COVERED), ""]
-    return [*lines, "## What was changed on the way", "", *(f"- {text}" for text in CHANGES)]
+    return [*lines, "## Beside the protocol", "", *(f"- {text}" for text in CHANGES)]
