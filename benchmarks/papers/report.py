@@ -24,8 +24,8 @@ chosen for each rule and each K apart. The chosen ones are then trained and test
 the search has not used; the seed draws training and validation samples as well as initial weights,
 the same for all losses. Of the recorded runs only these see test data. Thresholds are
 calibrated on the validation samples, without their labels, also those of the estimators that are
-not tuned; sizes are those on the test data. Where configurations were changed after some fits, the records of the
-former ones stay in the files, unused.
+not tuned; sizes are those on the test data. Where configurations were changed after some fits, the
+records of the former ones stay in the files, unused.
 
 All coverages are in percent. ± is the half-width of the 95 % Student interval of the mean over
 seeds, and of the paired differences: it says nothing about other test samples, and of twenty
