@@ -6,6 +6,7 @@ Everything is written sample by sample, in NumPy and float64, with subsets enume
 from itertools import combinations
 
 import numpy as np
+from scipy.integrate import trapezoid
 from scipy.stats import norm
 
 
@@ -102,11 +103,11 @@ def noised_rank_probabilities(s, k, epsilon, n_points=4001):
     probabilities = np.empty(len(s))
     for j in range(len(s)):
         others = exceedances(np.delete(tails, j, axis=1), k - 1)[:, k - 1]
-        probabilities[j] = np.trapezoid(others * norm.pdf(t, s[j], epsilon), t)
+        probabilities[j] = trapezoid(others * norm.pdf(t, s[j], epsilon), t)
     return probabilities
 
 
 def noised_top_k_mean(s, k, epsilon, n_points=4001):
     """E[top_k(s + epsilon Z)], from its distribution function."""
     t = np.linspace(s.min() - 10 * epsilon, s.max() + 10 * epsilon, n_points)
-    return t[-1] - np.trapezoid(noised_rank_cdf(s, k, epsilon, t), t)
+    return t[-1] - trapezoid(noised_rank_cdf(s, k, epsilon, t), t)

@@ -12,6 +12,8 @@ def at_least_float32(scores):
 
 def without_autocast(device):
     """Return a context in which autocast is off, for devices that know it."""
-    if torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type):
+    # Not asked while a graph is traced, where torch 2.11 cannot answer.
+    known = torch.compiler.is_compiling() or torch.amp.is_autocast_available(device.type)
+    if device.type != "meta" and known and torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()
