@@ -11,7 +11,7 @@ import torch
 torch.set_num_threads(1)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def shared_data():
     """Folder of the real data packs; tests that need it are skipped when it is absent."""
     from pathlib import Path

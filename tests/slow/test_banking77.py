@@ -19,13 +19,8 @@ FEATURES = TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True)
 
 
 @pytest.fixture(scope="module")
-def intents():
-    from pathlib import Path
-
-    path = Path(__file__).resolve().parents[3] / "shared" / "data" / "banking77.csv.gz"
-    if not path.exists():
-        pytest.skip("the BANKING77 pack is not on this machine")
-    table = pd.read_csv(path)
+def intents(shared_data):
+    table = pd.read_csv(shared_data / "banking77.csv.gz")
     train, test = (table[table.split == part] for part in ("train", "test"))
     return train.text, train.label.to_numpy(), test.text, test.label.to_numpy()
 
