@@ -1,6 +1,7 @@
 """Command line: list, run and report the experiments."""
 
 import argparse
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -27,6 +28,9 @@ def main(argv=None):
     if experiment.full and not args.full:
         print(f"{args.experiment} takes days without a GPU; add --full to run it", file=sys.stderr)
         return 2
+    if args.contenders:
+        chosen = {name: experiment.contenders[name] for name in args.contenders}
+        experiment = dataclasses.replace(experiment, contenders=chosen)
     path = result_file(args.experiment, args.results)
     try:
         run_experiment(experiment, path, data_folder(args.data), args.n_jobs)
@@ -41,6 +45,7 @@ def _parser():
     commands.add_parser("list", help="show the experiments")
     run = commands.add_parser("run", help="run an experiment, or what is left of it")
     run.add_argument("experiment", choices=EXPERIMENTS | TRIALS, metavar="experiment")
+    run.add_argument("--contenders", nargs="+", help="run these only; the others may follow")
     run.add_argument("--n-jobs", type=int, default=1)
     run.add_argument("--data", help="folder of the data sets")
     run.add_argument("--full", action="store_true", help="run a recipe of many GPU hours")

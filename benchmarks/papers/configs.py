@@ -28,6 +28,7 @@ AVERAGE_K = {
 }
 
 EPSILONS = (0.0, 1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0, 100.0)
+NOISED = {"loss": "noised_hinge", "epsilon": 1.0, "n_noise_samples": 5}
 
 TAIL = {
     "cross_entropy": Contender({"loss": "cross_entropy"}, uses_k=False),
@@ -61,8 +62,36 @@ NOISE = {
     "smoothed_hinge": Contender(
         {"loss": "smoothed_hinge"}, {"loss_params": [{"tau": t} for t in (0.1, 0.3, 1.0)]}
     ),
-    "noised_hinge": Contender({"loss": "noised_hinge"}, {"epsilon": [0.1, 0.2, 0.5, 1.0]}),
+    "noised_hinge": Contender(
+        {"loss": "noised_hinge", "n_noise_samples": 10}, {"epsilon": [0.1, 0.2, 0.5, 1.0]}
+    ),
+    "default": Contender({}, grid=None),
 }
+
+# Small networks that train in seconds. All but the network is part of the search, so that it
+# does not apply to the estimators as they are.
+IMAGE_SEARCH = {
+    "lr": [3e-3, 1e-2],
+    "max_epochs": [8, 16],
+    "lr_schedule": ["one_cycle"],
+    "batch_size": [64],
+    "weight_decay": [0.01],
+}
+SMALL_NETWORK = {"backbone": "convnet", "backbone_params": {"widths": [16, 32, 64]}}
+
+IMAGE_TAIL = TAIL | {"default": Contender({}, grid=None)}
+ALPHAS = (1e-3, 0.01, 0.1, 1.0, 10.0, 100.0, 1e3)
+BATCHES = (8, 32, 128, 770)
+AVERAGE_K_TAIL = {
+    "cross_entropy": Contender({"loss": "cross_entropy"}, uses_k=False),
+    "multi_label_head": Contender({"loss": "multi_label_head"}, {"alpha": [0.03, 0.1, 0.3, 1.0]}),
+    "proposal_head": Contender({"loss": "two_head_proposal"}, {"alpha": [0.03, 0.1, 0.3, 1.0]}),
+    "assume_negative": Contender({"loss": "assume_negative"}, uses_k=False),
+    "default": Contender({}, grid=None),
+}
+CIFAR_TAIL = {
+    "name": "cifar100_pack", "n_classes": 50, "imbalance": 50, "largest": 200, "n_val": 20
+}  # fmt: skip
 
 # The recipes of the papers. They keep the best epoch, by samples held out from training.
 SGD = {"optimizer": "sgd", "weight_decay": 1e-4, "validation_fraction": 0.1}
@@ -81,17 +110,54 @@ PLANTNET_RECIPE = SGD | {
 }
 
 
-def label_noise(noise):
-    """Return the experiment on characters of Omniglot with this share of labels drawn anew."""
+def label_noise(title, data):
+    """Return an experiment on images whose labels are redrawn within groups of five classes."""
     return Experiment(
-        title=f"Labels redrawn within groups of five characters, p = {noise}: Omniglot",
-        data={"name": "omniglot", "noise": noise, "n_alphabets": 2},
+        title=title,
+        data=data,
         estimator="top_k",
         contenders=NOISE,
         ks=(5,),
         rules=("top_k",),
-        grid={"lr": [1e-3, 3e-3], "max_epochs": [10, 20]},
+        grid=IMAGE_SEARCH,
+        fixed=SMALL_NETWORK,
         budget=4,
+        seeds=tuple(range(5)),
+    )
+
+
+def image_tail(title, data):
+    """Return an experiment on images with a long tail."""
+    return Experiment(
+        title=title,
+        data=data,
+        estimator="top_k",
+        contenders=IMAGE_TAIL,
+        ks=(1, 3, 5),
+        rules=("top_k", "top_k_macro"),
+        average="macro",
+        grid=IMAGE_SEARCH | {"n_noise_samples": [5]},
+        fixed=SMALL_NETWORK,
+        budget=4,
+        seeds=tuple(range(5)),
+        one_fit=True,
+    )
+
+
+def sensitivity(title, estimator, settings, ks, rule):
+    """Return an experiment that searches nothing: each contender is a setting of its own."""
+    return Experiment(
+        title=f"{title}, BANKING77 with 10 texts per class",
+        data={"name": "banking77", "per_class": 10, "n_val": 20},
+        estimator=estimator,
+        contenders={
+            name: Contender({"batch_size": 32} | params, uses_k=params["loss"] != "cross_entropy")
+            for name, params in ({"cross_entropy": {"loss": "cross_entropy"}} | settings).items()
+        },
+        ks=ks,
+        rules=(rule,),
+        fixed={"lr": 3e-3, "max_epochs": 25, "weight_decay": 0.01},
+        budget=1,
         seeds=tuple(range(5)),
     )
 
@@ -137,21 +203,67 @@ EXPERIMENTS = {
         grid={"lr": [2e-3, 6e-3], "max_epochs": [8, 16], "weight_decay": [0.01, 1.0]},
         budget=8,
     ),
-    **{f"label_noise_omniglot_{p}": label_noise(p) for p in (0.0, 0.2, 0.4, 0.6)},
-    "epsilon_banking77": Experiment(
-        title="Noise of the noised hinge: epsilon and draws, BANKING77 with 10 texts per class",
-        data={"name": "banking77", "per_class": 10, "n_val": 20},
-        estimator="top_k",
-        contenders={
-            "cross_entropy": Contender({"loss": "cross_entropy"}, uses_k=False),
-            **{f"epsilon = {e:g}": Contender({"epsilon": e}) for e in EPSILONS},
-            **{f"{n} draws": Contender({"n_noise_samples": n}) for n in (1, 20, 100)},
+    **{
+        f"label_noise_omniglot_{p}": label_noise(
+            f"Labels redrawn within groups of five characters, p = {p}: Omniglot",
+            {"name": "omniglot", "noise": p},
+        )
+        for p in (0.0, 0.2, 0.4, 0.6)
+    },
+    **{
+        f"label_noise_cifar100_{p}": label_noise(
+            f"Labels redrawn within superclasses, p = {p}: CIFAR-100, 50 images per class",
+            {"name": "cifar100_pack", "per_class": 50, "n_val": 10, "noise": p},
+        )
+        for p in (0.0, 0.4)
+    },
+    "long_tail_cifar100": image_tail(
+        "A long tail imposed on 50 classes of CIFAR-100: from 200 images to 4", CIFAR_TAIL
+    ),
+    "long_tail_grocery": image_tail(
+        "The tail of Grocery Store as it is, 70 images to 16", {"name": "grocery_store"}
+    ),
+    "average_k_tail_cifar100": Experiment(
+        title="Average-K on a long tail imposed on 50 classes of CIFAR-100",
+        data=CIFAR_TAIL,
+        estimator="average_k",
+        contenders=AVERAGE_K_TAIL,
+        ks=(1.5, 2, 3, 5),
+        rules=("average_k", "average_k_macro"),
+        average="macro",
+        grid=IMAGE_SEARCH,
+        fixed=SMALL_NETWORK,
+        budget=4,
+        seeds=tuple(range(5)),
+        one_fit=True,
+    ),
+    "sensitivity_top_k": sensitivity(
+        "Sensitivity to epsilon, draws of noise and tau",
+        "top_k",
+        {f"epsilon = {e:g}": NOISED | {"epsilon": e} for e in EPSILONS}
+        | {f"{n} draws": NOISED | {"n_noise_samples": n} for n in (1, 3, 10, 30, 100)}
+        | {
+            f"tau = {t:g}": {"loss": "smoothed_hinge", "loss_params": {"tau": t}}
+            for t in (0.01, 0.1, 0.3, 1.0, 10.0)
         },
-        ks=(5,),
-        rules=("top_k",),
-        grid={"lr": [1e-3, 3e-3, 1e-2]},
-        fixed={"max_epochs": 25},
-        budget=3,
+        (5,),
+        "top_k",
+    ),
+    "sensitivity_average_k": sensitivity(
+        "Sensitivity of the two-head loss to alpha and the batch size",
+        "average_k",
+        {
+            f"{loss}, alpha = {a:g}": {"loss": loss, "alpha": a}
+            for loss in ("multi_label_head", "two_head_proposal")
+            for a in ALPHAS
+        }
+        | {
+            f"{loss}, {b} in a batch": {"loss": loss, "alpha": 0.1, "batch_size": b}
+            for loss in ("cross_entropy", "multi_label_head", "two_head_proposal")
+            for b in BATCHES
+        },
+        (2, 5),
+        "average_k",
     ),
     **{f"cifar100_noise_{p}": cifar100_noise(p) for p in (0.0, 0.1, 0.2, 0.3, 0.4)},
     "cifar100_average_k": Experiment(

@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import importlib.util
 import os
 from functools import lru_cache
 from pathlib import Path
@@ -87,12 +88,9 @@ def banking77(folder, seed, *, n_val, per_class=None, imbalance=None, largest=No
     rng = np.random.RandomState(seed)
     val = pool[_choose(y[pool], dict.fromkeys(classes.tolist(), n_val), rng)]
     rest = np.setdiff1d(pool, val)
-    wanted = np.full(len(classes), per_class or 0)
-    if per_class is None:
-        order = np.argsort(-available, kind="stable")
-        exponent = np.arange(len(classes)) / (len(classes) - 1)
-        wanted[order] = np.round(largest * float(imbalance) ** -exponent)
-    train = rest[_choose(y[rest], dict(zip(classes.tolist(), wanted.tolist())), rng)]
+    order = np.argsort(-available, kind="stable")
+    wanted = _wanted(classes[order], per_class, imbalance, largest)
+    train = rest[_choose(y[rest], wanted, rng)]
     vectorizer = TfidfVectorizer(sublinear_tf=True).fit(texts[train])
     parts = (train, val, np.flatnonzero(test))
     return Split(*(a for i in parts for a in (vectorizer.transform(texts[i]), y[i])))
@@ -108,6 +106,15 @@ def _banking_texts(path):
 
 def _choose(y, counts, rng):
     return long_tail_indices(y, counts=counts, random_state=rng)
+
+
+def _wanted(ranked, per_class, imbalance, largest):
+    """Return how many samples each class is to have, by label, the largest class first."""
+    if per_class is not None:
+        return dict.fromkeys(ranked.tolist(), per_class)
+    exponent = np.arange(len(ranked)) / (len(ranked) - 1)
+    counts = np.round(largest * float(imbalance) ** -exponent).astype(int)
+    return dict(zip(ranked.tolist(), counts.tolist()))
 
 
 def omniglot(folder, seed, *, noise, n_alphabets=None):
@@ -138,6 +145,53 @@ def _groups_of_five(alphabet_of_class, n_alphabets):
         for start in range(0, len(members) - 4, 5):
             groups |= {int(c): f"{alphabet}-{start}" for c in members[start : start + 5]}
     return groups
+
+
+def cifar100_pack(
+    folder, seed, *, n_val, n_classes=100, per_class=None, imbalance=None, largest=None, noise=0.0
+):
+    """Half of CIFAR-100 at 16 x 16 pixels, with a test set of its own draw.
+
+    The seed draws validation and training images as in `banking77`, which classes are there, and
+    which of them are the large ones. With `noise`, the labels of both parts are redrawn within
+    the superclasses.
+    """
+    pack, images = _image_pack(folder, "cifar100_a.npz")
+    y, test = pack["y_fine"].astype(int), pack["is_test"]
+    rng = np.random.RandomState(seed)
+    ranked = rng.permutation(100)[:n_classes]
+    kept = np.isin(y, ranked)
+    pool = np.flatnonzero(kept & ~test)
+    val = pool[_choose(y[pool], dict.fromkeys(ranked.tolist(), n_val), rng)]
+    rest = np.setdiff1d(pool, val)
+    train = rest[_choose(y[rest], _wanted(ranked, per_class, imbalance, largest), rng)]
+    noisy = corrupt_labels(y, pack["fine_to_coarse"], noise, random_state=rng)
+    parts = ((train, noisy), (val, noisy), (np.flatnonzero(kept & test), y))
+    return Split(*(a for i, target in parts for a in (images[i], target[i])))
+
+
+def grocery_store(folder, seed):
+    """Grocery Store with its official split, at 16 x 16 pixels; the seed draws nothing."""
+    pack, images = _image_pack(folder, "grocery_store_48.npz")
+    y = pack["y_fine"].astype(int)
+    parts = (pack["split"] == pack["split_names"].tolist().index(n) for n in _PACK_SPLITS)
+    return Split(*(a for part in parts for a in (images[part], y[part])))
+
+
+_PACK_SPLITS = ("train", "val", "test")
+
+
+@lru_cache(maxsize=1)
+def _image_pack(folder, name):
+    """Return a pack and its images, reduced to 16 x 16 pixels by the means of squares."""
+    pack = np.load(_existing(folder / name))
+    spec = importlib.util.spec_from_file_location("load_packs", folder / "load_packs.py")
+    readers = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(readers)
+    images = readers.decode_images(pack)
+    n, height, width, n_channels = images.shape
+    blocks = images.reshape(n, 16, height // 16, 16, width // 16, n_channels)
+    return pack, blocks.mean((2, 4), dtype=np.float32).round().astype(np.uint8)
 
 
 def cifar100(folder, seed, *, noise):
@@ -172,8 +226,11 @@ def plantnet(folder, seed):
 
 
 READERS = {
-    reader.__name__: reader for reader in (synthetic, banking77, omniglot, cifar100, plantnet)
-}
+    reader.__name__: reader
+    for reader in (
+        synthetic, banking77, omniglot, cifar100_pack, grocery_store, cifar100, plantnet
+    )
+}  # fmt: skip
 
 
 def image_transform(name):

@@ -60,6 +60,9 @@ class Experiment:
         Configurations tried for each contender.
     tuning_seeds, seeds : tuple of int
         Seeds of splits and fits, for the search and for the test.
+    one_fit : bool
+        Whether one configuration is chosen for each network trained, by its mean validation
+        coverage over rules and set sizes, rather than one for each rule and set size.
     full : bool
         Whether it is too long to run without being asked to.
     """
@@ -76,6 +79,7 @@ class Experiment:
     budget: int = 12
     tuning_seeds: tuple = (100,)
     seeds: tuple = tuple(range(10))
+    one_fit: bool = False
     full: bool = False
 
     @property
@@ -103,14 +107,18 @@ class Experiment:
         return list(ParameterSampler(grid, self.budget, random_state=0))
 
     def tuning_tasks(self):
-        """Return one task for each contender, k, configuration and tuning seed."""
+        """Return one task for each contender with a choice, k, configuration and tuning seed."""
         return [
             self._task("tune", name, k, params, seed)
             for seed in self.tuning_seeds
-            for name, contender in self.contenders.items()
-            for k in (self.ks if contender.uses_k else (None,))
+            for name in self.contenders
+            for k in self._training_ks(name)
             for params in self.configurations(name)
+            if len(self.configurations(name)) > 1
         ]
+
+    def _training_ks(self, contender):
+        return self.ks if self.contenders[contender].uses_k else (None,)
 
     def _task(self, stage, contender, k, params, seed, cells=None):
         """Return a task: a JSON object that says all about a fit, and identifies it."""
@@ -133,15 +141,29 @@ class Experiment:
         """
         from .store import task_key
 
-        sums, first = {}, {}
+        sums, first, chosen_with = {}, {}, {}
         for task in self.tuning_tasks():
             for cell, result in zip(task["cells"], records[task_key(task)]["cells"]):
                 slot = (task["contender"], cell[0], cell[1])
+                choice = (task["contender"], task["k"]) if self.one_fit else slot
+                chosen_with.setdefault(slot, choice)
                 config = json.dumps([task["k"], task["params"]], sort_keys=True)
-                first.setdefault((slot, config), (task["k"], task["params"]))
-                totals = sums.setdefault(slot, {})
+                first.setdefault((choice, config), (task["k"], task["params"]))
+                totals = sums.setdefault(choice, {})
                 totals[config] = totals.get(config, 0.0) + result["coverage"]
-        return {slot: first[slot, max(totals, key=totals.get)] for slot, totals in sums.items()}
+        best = {c: first[c, max(totals, key=totals.get)] for c, totals in sums.items()}
+        chosen = {slot: best[choice] for slot, choice in chosen_with.items()}
+        return chosen | self._no_choice()
+
+    def _no_choice(self):
+        """Return the slots of the contenders that have only one configuration."""
+        return {
+            (name, *cell): (k, contender.params | self.configurations(name)[0])
+            for name, contender in self.contenders.items()
+            if len(self.configurations(name)) == 1
+            for k in self._training_ks(name)
+            for cell in self.cells(name, k)
+        }
 
     def test_tasks(self, chosen):
         """Return one task for each chosen fit and seed, with the cells that chose it."""

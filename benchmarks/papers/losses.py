@@ -3,6 +3,14 @@
 from sksetvalued.losses import AverageKLoss
 
 
+class MultiLabelHeadLoss(AverageKLoss, name="multi_label_head"):
+    """The two-head loss, whose sets come from the multi-label head."""
+
+    def scores(self, output):
+        """Return the scores of the multi-label head."""
+        return output[0]
+
+
 class ProposalHeadLoss(AverageKLoss, name="two_head_proposal"):
     """The two-head loss, whose sets come from the proposal head.
 

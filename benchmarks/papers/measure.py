@@ -87,10 +87,18 @@ def build(experiment, task):
 
 
 def figures(clf, sets, y, average):
-    """Return coverage, average size, and macro coverage of the shot groups where they differ."""
+    """Return coverage and average size; macro coverage and sizes by shot group where they differ.
+
+    The sizes are how many sets there are of 0, 1, ... classes, for true classes with few, medium
+    and many training samples.
+    """
     coverage = set_coverage_score(y, sets, average=average, labels=clf.classes_)
     result = {"coverage": round(float(coverage), 5), "size": round(average_set_size(sets), 4)}
     if np.ptp(clf.class_counts_):
         shots = shot_coverage_score(y, sets, class_counts=clf.class_counts_, labels=clf.classes_)
         result["shots"] = {n: round(v, 5) for n, v in shots.items() if not np.isnan(v)}
+        sizes = sets.sum(1)
+        if np.ptp(sizes):
+            groups = np.digitize(clf.class_counts_[np.searchsorted(clf.classes_, y)], (20, 101))
+            result["set_sizes"] = [np.bincount(sizes[groups == g]).tolist() for g in range(3)]
     return result
