@@ -5,6 +5,7 @@ from torch.nn import functional as F
 
 from ..operators._precision import at_least_float32, without_autocast
 from ..operators._sparse import project_on_top_k_simplex, sparse_top
+from ..operators._triton import fits_kernels
 from ._base import SetLoss, check_scores_and_target, reduce_loss
 
 __all__ = ["BinaryCrossEntropyLoss", "SparseTopLoss", "SparsemaxLoss"]
@@ -129,6 +130,14 @@ class _FenchelYoung(torch.autograd.Function):
         return (point * -grad).scatter_add_(1, columns, grad * q), None, None
 
 
+def _fenchel_young(scores, point, k):
+    if fits_kernels(scores):
+        from ..operators._triton_sparse import FenchelYoung
+
+        return FenchelYoung.apply(scores, point, k)
+    return _FenchelYoung.apply(scores, point, k)
+
+
 class SparseTopLoss(SetLoss, name="sparse_top"):
     r"""Fenchel-Young loss of the projection on the top-K simplex, for label sets.
 
@@ -180,7 +189,7 @@ class SparseTopLoss(SetLoss, name="sparse_top"):
         with without_autocast(input.device):
             scores = at_least_float32(input)
             point = target.to(scores.dtype)
-            losses = _FenchelYoung.apply(scores, point, point.sum(1))
+            losses = _fenchel_young(scores, point, point.sum(1))
         return reduce_loss(losses, self.reduction, sample_weight)
 
 
@@ -235,7 +244,7 @@ class SparsemaxLoss(SetLoss, name="sparsemax"):
             point = target.to(scores.dtype)
             size = point.sum(1, keepdim=True)
             point = point / size.clamp(min=1)
-            losses = _FenchelYoung.apply(scores, point, size[:, 0].clamp(max=1))
+            losses = _fenchel_young(scores, point, size[:, 0].clamp(max=1))
         return reduce_loss(losses, self.reduction, sample_weight)
 
 

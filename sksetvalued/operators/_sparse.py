@@ -7,6 +7,7 @@ import torch
 
 from ._checks import check_number, check_scores
 from ._precision import at_least_float32, without_autocast
+from ._triton import fits_kernels
 
 __all__ = ["sparse_top", "sparsemax"]
 
@@ -281,6 +282,10 @@ def sparse_top(scores, k):
         rows = at_least_float32(scores).reshape(-1, scores.shape[-1])
         if isinstance(k, torch.Tensor):
             k = k.detach().expand(scores.shape[:-1]).reshape(-1)
+        if fits_kernels(rows):
+            from ._triton_sparse import SparseTop
+
+            return SparseTop.apply(rows, k).reshape(scores.shape)
         return _SparseTop.apply(rows, k).reshape(scores.shape)
 
 

@@ -1,0 +1,45 @@
+"""What the Triton kernels with one program per row share.
+
+A row is read tile after tile, each lane of the program keeping the four largest entries that it
+meets. Hence the largest entries of the row are at hand in registers, unless more than four of
+them meet in a lane; whatever follows checks that, and reads the row again where it is so.
+
+Imported only where Triton is installed.
+"""
+
+import triton
+import triton.language as tl
+
+#: Largest number of lanes; a power of two.
+_MAX_LANES = 2048
+#: Tiles that are on their way from memory at once.
+STAGES = tl.constexpr(4)
+
+
+@triton.jit
+def load_scores(row, start, n_classes, TILE: tl.constexpr):
+    """Return the scores of the classes from `start` on, -inf beyond the last."""
+    classes = start + tl.arange(0, TILE)
+    return tl.load(row + classes, mask=classes < n_classes, other=-float("inf"))
+
+
+@triton.jit
+def keep_largest(x, first, second, third, fourth):
+    """Return the four largest of each lane, in decreasing order, once `x` has joined them."""
+    first, x = tl.maximum(first, x), tl.minimum(first, x)
+    second, x = tl.maximum(second, x), tl.minimum(second, x)
+    third, x = tl.maximum(third, x), tl.minimum(third, x)
+    return first, second, third, tl.maximum(fourth, x)
+
+
+@triton.jit
+def join_largest(first, second, third, fourth):
+    """Return the four of each lane in one vector."""
+    joined = tl.join(tl.join(first, second), tl.join(third, fourth))
+    return joined.reshape((4 * first.shape[0],))
+
+
+def plan_lanes(n_classes):
+    """Return how many lanes and warps read a row; four entries a lane hold a short one."""
+    lanes = min(_MAX_LANES, max(32, triton.next_power_of_2(triton.cdiv(n_classes, 4))))
+    return lanes, max(1, min(16, lanes // 64))

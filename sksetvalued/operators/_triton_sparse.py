@@ -1,0 +1,342 @@
+r"""The projection on the top-K simplex and its loss, in one pass of a Triton kernel.
+
+The threshold :math:`\lambda` solves :math:`\sum_j \mathrm{clip}(s_j - \lambda, 0, 1) = k`. The
+sum falls with it, linearly between the points where an entry reaches 0 or 1: steps of Newton's
+method, kept within an interval that shrinks, end on the exact solution. Leaving out entries can
+only lower the solution: it is first sought on the largest entries, which are in registers, and
+it is that of the row if no other entry exceeds it. If not, the steps go on from there over the
+row.
+
+Imported only where Triton is installed.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from ._triton_rows import STAGES, join_largest, keep_largest, load_scores, plan_lanes
+
+#: Steps end here at the latest.
+_MAX_STEPS = tl.constexpr(200)
+#: The sum may be off by that, relatively.
+_TOLERANCE = tl.constexpr(4 * torch.finfo(torch.float32).eps)
+#: The largest number in single precision.
+_LARGEST = tl.constexpr(torch.finfo(torch.float32).max)
+#: How kernels are compiled.
+SETTINGS = {"enable_fp_fusion": True}
+#: Classes of a program that writes a part of a row.
+_PART = 2048
+
+
+@triton.jit
+def _shift(x, coarse, fine):
+    """Return entries minus the threshold, which is given in two terms."""
+    return (x - coarse) - fine
+
+
+@triton.jit
+def _clip(x):
+    """Return entries clipped to [0, 1]; NaN stays."""
+    x = tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    return tl.minimum(x, 1.0, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def _finite_or_large(x):
+    """Return entries with infinity in place of -infinity."""
+    return tl.where(x > -float("inf"), x, float("inf"))
+
+
+@triton.jit
+def _split(threshold):
+    """Return a number in double precision as the sum of two in single precision."""
+    coarse = threshold.to(tl.float32)
+    return coarse, (threshold - coarse).to(tl.float32)
+
+
+@triton.jit
+def _sum_row(row, n_classes, coarse, fine, TILE: tl.constexpr):
+    """Return the sum of the entries in (0, 1], their number, and the number of those above.
+
+    The rounding of the sums of the lanes is carried on: it would add up over a long row.
+    """
+    total = tl.zeros((TILE,), dtype=tl.float32)
+    lost = tl.zeros((TILE,), dtype=tl.float32)
+    n_inside = tl.zeros((TILE,), dtype=tl.int32)
+    n_above = tl.zeros((TILE,), dtype=tl.int32)
+    for start in tl.range(0, n_classes, TILE, num_stages=STAGES):
+        shifted = _shift(load_scores(row, start, n_classes, TILE), coarse, fine)
+        above = shifted > 1
+        inside = (shifted > 0) & (shifted <= 1)
+        term = tl.where(inside, shifted, 0.0) - lost
+        raised = total + term
+        lost = (raised - total) - term
+        total = raised
+        n_inside += inside.to(tl.int32)
+        n_above += above.to(tl.int32)
+    return tl.sum(total), tl.sum(n_inside), tl.sum(n_above)
+
+
+@triton.jit
+def _sum_kept(kept, coarse, fine):
+    """Do what :func:`_sum_row` does for entries in registers."""
+    shifted = _shift(kept, coarse, fine)
+    inside = (shifted > 0) & (shifted <= 1)
+    total = tl.sum(tl.where(inside, shifted, 0.0))
+    return total, tl.sum(inside.to(tl.int32)), tl.sum((shifted > 1).to(tl.int32))
+
+
+@triton.jit
+def _solve(row, n_classes, k, TILE: tl.constexpr):
+    """Return the threshold, in double precision."""
+    first = tl.full((TILE,), -float("inf"), dtype=tl.float32)
+    second, third, fourth = first, first, first
+    lowest = -first
+    for start in tl.range(0, n_classes, TILE, num_stages=STAGES):
+        x = load_scores(row, start, n_classes, TILE)
+        lowest = tl.minimum(lowest, _finite_or_large(x))
+        first, second, third, fourth = keep_largest(x, first, second, third, fourth)
+    kept = join_largest(first, second, third, fourth)
+    all_kept = n_classes <= 4 * TILE
+    over_row = (not all_kept) & (k > 4 * TILE)
+    bound = tl.where(over_row, tl.min(lowest), tl.min(_finite_or_large(kept)))
+    low = bound.to(tl.float64) - 1
+    high = tl.minimum(tl.max(first), _LARGEST).to(tl.float64)
+    most_left_out = tl.minimum(tl.max(fourth), _LARGEST).to(tl.float64)
+    threshold = tl.where(k > 0, low, high)
+    previous = float("inf") + 0 * k
+    searching = k > 0
+    step = 0
+    while searching:
+        coarse, fine = _split(threshold)
+        if over_row:
+            total, n_inside, n_above = _sum_row(row, n_classes, coarse, fine, TILE)
+        else:
+            total, n_inside, n_above = _sum_kept(kept, coarse, fine)
+        rest = k - n_above
+        excess = total - rest
+        step += 1
+        if (tl.abs(excess) <= _TOLERANCE * (1 + tl.abs(rest))) | (step >= _MAX_STEPS):
+            # What is left out and above the threshold can raise it, up to the largest.
+            searching = (not all_kept) & (not over_row) & (most_left_out > threshold)
+            over_row = over_row | searching
+            low = threshold
+            high = most_left_out
+            previous = float("inf") + 0 * k
+            step = 0
+        else:
+            low = tl.where(excess > 0, threshold, low)
+            high = tl.where(excess < 0, threshold, high)
+            slow = tl.abs(excess) > previous / 2
+            newton = threshold + excess / tl.maximum(n_inside, 1)
+            trusted = (newton >= low) & (newton <= high) & (not slow)
+            threshold = tl.where(trusted, newton, (low + high) / 2)
+            previous = tl.where(slow, float("inf"), tl.abs(excess))
+    return threshold
+
+
+@triton.jit
+def _project_kernel(
+    scores,
+    row_stride,
+    n_classes,
+    sizes,
+    size_stride,
+    point,
+    coarse_out,
+    fine_out,
+    out,
+    TILE: tl.constexpr,
+    LOSS: tl.constexpr,
+):
+    """Write the threshold of a row, and its projection or its loss against `point`."""
+    row = tl.program_id(0).to(tl.int64)
+    scores += row * row_stride
+    k = tl.load(sizes + row * size_stride)
+    coarse, fine = _split(_solve(scores, n_classes, k, TILE))
+    tl.store(coarse_out + row, coarse)
+    tl.store(fine_out + row, fine)
+    losses = tl.zeros((TILE,), dtype=tl.float32)
+    place = row * n_classes
+    for start in tl.range(0, n_classes, TILE, num_stages=STAGES):
+        shifted = _shift(load_scores(scores, start, n_classes, TILE), coarse, fine)
+        q = _clip(shifted)
+        classes = start + tl.arange(0, TILE)
+        inside = classes < n_classes
+        if LOSS:
+            gap = q - tl.load(point + place + classes, mask=inside, other=0.0)
+            losses += tl.where(inside, (shifted - q + 0.5 * gap) * gap, 0.0)
+        else:
+            tl.store(out + place + classes, q, mask=inside)
+    if LOSS:
+        tl.store(out + row, tl.where(k > 0, tl.sum(losses), 0.0))
+
+
+@triton.jit
+def _loss_gradient_kernel(
+    grad, scores, row_stride, n_classes, point, coarse, fine, out, TILE: tl.constexpr
+):
+    """Write the projection minus `point`, times the gradient of the loss: a part of a row."""
+    row = tl.program_id(0).to(tl.int64)
+    start = tl.program_id(1) * TILE
+    x = load_scores(scores + row * row_stride, start, n_classes, TILE)
+    q = _clip(_shift(x, tl.load(coarse + row), tl.load(fine + row)))
+    classes = start + tl.arange(0, TILE)
+    inside = classes < n_classes
+    place = row * n_classes + classes
+    gap = q - tl.load(point + place, mask=inside, other=0.0)
+    tl.store(out + place, tl.load(grad + row) * gap, mask=inside)
+
+
+@triton.jit
+def _centre_kernel(
+    grad, grad_stride, scores, row_stride, n_classes, coarse, fine, out, TILE: tl.constexpr
+):
+    """Write `grad` minus its mean over the entries strictly between 0 and 1, and 0 elsewhere."""
+    row = tl.program_id(0).to(tl.int64)
+    scores += row * row_stride
+    grad += row * grad_stride
+    coarse, fine = tl.load(coarse + row), tl.load(fine + row)
+    total = tl.zeros((TILE,), dtype=tl.float32)
+    count = tl.zeros((TILE,), dtype=tl.int32)
+    for start in tl.range(0, n_classes, TILE, num_stages=STAGES):
+        shifted = _shift(load_scores(scores, start, n_classes, TILE), coarse, fine)
+        inside = (shifted > 0) & (shifted < 1)
+        total += tl.load(grad + start + tl.arange(0, TILE), mask=inside, other=0.0)
+        count += inside.to(tl.int32)
+    mean = tl.sum(total) / tl.maximum(tl.sum(count), 1)
+    for start in tl.range(0, n_classes, TILE, num_stages=STAGES):
+        shifted = _shift(load_scores(scores, start, n_classes, TILE), coarse, fine)
+        inside = (shifted > 0) & (shifted < 1)
+        classes = start + tl.arange(0, TILE)
+        value = tl.load(grad + classes, mask=inside, other=0.0) - mean
+        value = tl.where(inside, value, 0.0)
+        tl.store(out + row * n_classes + classes, value, mask=classes < n_classes)
+
+
+def _contiguous_rows(x):
+    return x if x.stride(1) == 1 else x.contiguous()
+
+
+def _project(scores, k, point, out):
+    """Launch the kernel; return the threshold as two tensors of shape (n_samples, 1)."""
+    n_rows, n_classes = scores.shape
+    if isinstance(k, torch.Tensor):
+        sizes = k.to(scores.device, torch.float64)
+    else:
+        sizes = torch.full((n_rows,), k, dtype=torch.float64, device=scores.device)
+    terms = [scores.new_empty(n_rows, 1) for _ in range(2)]
+    lanes, warps = plan_lanes(n_classes)
+    if scores.numel():
+        with torch.cuda.device_of(scores):
+            _project_kernel[(n_rows,)](
+                scores,
+                scores.stride(0),
+                n_classes,
+                sizes,
+                sizes.stride(0),
+                point,
+                *terms,
+                out,
+                TILE=lanes,
+                LOSS=point is not None,
+                num_warps=warps,
+                **SETTINGS,
+            )
+    return terms
+
+
+class _Centred(torch.autograd.Function):
+    """The Jacobian of the projection, a symmetric linear map, times a gradient."""
+
+    @staticmethod
+    def forward(ctx, grad, scores, coarse, fine):
+        ctx.save_for_backward(scores, coarse, fine)
+        grad = _contiguous_rows(grad)
+        n_rows, n_classes = scores.shape
+        out = scores.new_empty(n_rows, n_classes)
+        lanes, warps = plan_lanes(n_classes)
+        if scores.numel():
+            with torch.cuda.device_of(scores):
+                _centre_kernel[(n_rows,)](
+                    grad,
+                    grad.stride(0),
+                    scores,
+                    scores.stride(0),
+                    n_classes,
+                    coarse,
+                    fine,
+                    out,
+                    TILE=lanes,
+                    num_warps=warps,
+                    **SETTINGS,
+                )
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        return _Centred.apply(grad, *ctx.saved_tensors), None, None, None
+
+
+class SparseTop(torch.autograd.Function):
+    """Projection that writes nothing but its result, forward and backward.
+
+    Parameters
+    ----------
+    scores : Tensor of shape (n_samples, n_classes)
+        In single precision.
+    k : number or Tensor of shape (n_samples,)
+    """
+
+    @staticmethod
+    def forward(ctx, scores, k):
+        scores = _contiguous_rows(scores)
+        q = scores.new_empty(scores.shape)
+        ctx.save_for_backward(scores, *_project(scores, k, None, q))
+        return q
+
+    @staticmethod
+    def backward(ctx, grad):
+        return _Centred.apply(grad, *ctx.saved_tensors), None
+
+
+class FenchelYoung(torch.autograd.Function):
+    """Loss of scores against points of the top-K simplex; its gradient is written once.
+
+    Parameters
+    ----------
+    scores, point : Tensors of shape (n_samples, n_classes)
+        In single precision.
+    k : Tensor of shape (n_samples,)
+    """
+
+    @staticmethod
+    def forward(ctx, scores, point, k):
+        scores, point = _contiguous_rows(scores), point.contiguous()
+        losses = scores.new_empty(len(scores))
+        ctx.save_for_backward(scores, point, k, *_project(scores, k, point, losses))
+        return losses
+
+    @staticmethod
+    def backward(ctx, grad):
+        scores, point, k, coarse, fine = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return grad[:, None] * (SparseTop.apply(scores, k) - point), None, None
+        n_rows, n_classes = scores.shape
+        out = scores.new_empty(n_rows, n_classes)
+        if scores.numel():
+            with torch.cuda.device_of(scores):
+                _loss_gradient_kernel[(n_rows, triton.cdiv(n_classes, _PART))](
+                    grad.contiguous(),
+                    scores,
+                    scores.stride(0),
+                    n_classes,
+                    point,
+                    coarse,
+                    fine,
+                    out,
+                    TILE=_PART,
+                    num_warps=4,
+                    **SETTINGS,
+                )
+        return out, None, None

@@ -1,0 +1,214 @@
+"""Laws of the kernels of the projection on the top-K simplex."""
+
+import numpy as np
+import pytest
+import torch
+from reference_multi import project_by_bisection
+from triton_tools import DEVICE, INTERPRETED, compile_kernel, compiles, on_device
+from triton_tools import run_in_interpreter as run
+
+from sksetvalued.losses import SparsemaxLoss, SparseTopLoss
+from sksetvalued.losses import _sparse as losses
+from sksetvalued.operators import _sparse, _triton, sparse_top
+
+_triton_rows = pytest.importorskip("sksetvalued.operators._triton_rows")
+kernels = pytest.importorskip("sksetvalued.operators._triton_sparse")
+
+KINDS = ["random", "ties", "constant", "spread", "one lane"]
+
+
+def test_laws_hold_in_the_interpreter():
+    run(__file__, at_least=50)
+
+
+@compiles
+@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize("n_classes", [100, 1000, 100_000])
+def test_kernels_compile_to_machine_code(capability, n_classes, tmp_path, monkeypatch):
+    """No GPU is needed for that; an empty cache makes them compile."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    lanes, warps = _triton_rows.plan_lanes(n_classes)
+    settings = kernels.SETTINGS | {"num_warps": warps}
+    rows = ["*fp32", "i64", "i32"]
+    for loss in (False, True):
+        constants = {"TILE": lanes, "LOSS": loss}
+        types = [*rows, "*fp64", "i32", *["*fp32"] * 4]
+        compiled = compile_kernel(kernels._project_kernel, types, constants, capability, settings)
+        assert ".local" not in compiled.asm["ptx"]  # nothing is kept outside the registers
+        assert compiled.metadata.shared <= 49152  # what every device has
+    for kernel, types in (
+        (kernels._centre_kernel, ["*fp32", "i64", *rows, *["*fp32"] * 3]),
+        (kernels._loss_gradient_kernel, ["*fp32", *rows, *["*fp32"] * 4]),
+    ):
+        compiled = compile_kernel(kernel, types, {"TILE": lanes}, capability, settings)
+        assert ".local" not in compiled.asm["ptx"]
+        assert compiled.metadata.shared <= 49152
+
+
+@pytest.fixture
+def few_lanes(monkeypatch):
+    """Let rows of more than 128 classes be too long for the registers."""
+    monkeypatch.setattr(_triton_rows, "_MAX_LANES", 32)
+
+
+@pytest.fixture
+def dispatched(monkeypatch):
+    """Let the operators and losses use the kernels, in the interpreter too."""
+    if INTERPRETED:
+        for module in (_sparse, losses):
+            monkeypatch.setattr(module, "fits_kernels", lambda scores: True)
+
+
+def draw(n, n_classes, kind="random", scale=1.0, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randn(n, n_classes, generator=generator, dtype=torch.float64)
+    if kind == "ties":
+        scores = scores.round()
+    elif kind == "constant":
+        scores = torch.full_like(scores, 0.3)
+    elif kind == "spread":
+        scores = scores**3 * 4
+    elif kind == "one lane":
+        scores[:, 3::32] += 3
+    return (scale * scores).float().to(DEVICE)
+
+
+@on_device
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
+@pytest.mark.parametrize("n_classes", [1, 40, 129, 300])
+def test_equals_bisection(few_lanes, kind, scale, n_classes):
+    scores = draw(2, n_classes, kind, scale)
+    for k in sorted({0.3, 1, 5, n_classes - 1, 0.77 * n_classes}):
+        if k <= n_classes:
+            q = kernels.SparseTop.apply(scores, k)
+            expected = project_by_bisection(scores.cpu().double().numpy(), k)
+            np.testing.assert_allclose(q.cpu(), expected, atol=3e-7, rtol=0)
+
+
+@on_device
+@pytest.mark.parametrize("kind", [*KINDS, "tail"])
+@pytest.mark.parametrize("k", [1, 5, 12.5, 8500, 19_999])
+def test_optimality_conditions_with_many_classes(kind, k):
+    n_classes = 20_000
+    if kind == "tail":  # one entry half a unit above 19,999 nearly equal ones
+        scores = 1e-5 * draw(1, n_classes)
+        scores[:, 7] = 0.5
+    else:
+        scores = draw(1, n_classes, kind)
+    q = kernels.SparseTop.apply(scores, k).double()
+    assert ((q >= 0) & (q <= 1)).all()
+    assert ((q.sum(1) - k).abs() <= 1e-6 * k).all()
+    gap = scores.double() - q
+    for row, r in zip(q, gap):
+        low, high = r[row < 1].max(), r[row > 0].min()
+        assert low <= high + 1e-6
+
+
+@on_device
+def test_one_size_per_row_is_each_row_alone(few_lanes):
+    for n_classes in (9, 400):
+        scores = draw(5, n_classes)
+        sizes = torch.tensor([0.0, 1.0, 2.5, 7.0, n_classes], device=DEVICE)
+        rows = [kernels.SparseTop.apply(s[None], k.item())[0] for s, k in zip(scores, sizes)]
+        assert torch.equal(kernels.SparseTop.apply(scores, sizes), torch.stack(rows))
+        assert torch.equal(
+            kernels.SparseTop.apply(scores, sizes[2:3].expand(5))[2], rows[2]
+        )  # strides of zero
+
+
+@on_device
+def test_whole_numbers_and_clear_winners_are_exact():
+    scores = torch.tensor([[3.0, 2.0, 0.1, 0.0]], device=DEVICE)
+    for k in (0, 2, 4):
+        expected = (torch.arange(4, device=DEVICE) < k).float()[None]
+        assert torch.equal(kernels.SparseTop.apply(scores, k), expected)
+
+
+@on_device
+def test_infinities_and_nan(few_lanes):
+    for n_classes in (50, 500):
+        scores = draw(3, n_classes)
+        scores[0, ::2] = -torch.inf
+        scores[1, 17] = torch.inf
+        q = kernels.SparseTop.apply(scores, 3)
+        finite = scores.nan_to_num(posinf=100.0, neginf=-100.0)
+        torch.testing.assert_close(q, kernels.SparseTop.apply(finite, 3))
+        scores[2, 20] = torch.nan
+        assert kernels.SparseTop.apply(scores, 3)[2].isnan().any()
+        point = torch.zeros_like(scores)
+        values = kernels.FenchelYoung.apply(scores, point, torch.full((3,), 3.0))
+        assert values[2].isnan()
+
+
+@on_device
+def test_rows_may_be_strided_or_absent():
+    wide = draw(8, 40)
+    for scores in (wide[::2, 3:33], wide.T[:5], wide[:, ::2]):
+        expected = kernels.SparseTop.apply(scores.clone(), 2)
+        assert torch.equal(kernels.SparseTop.apply(scores, 2), expected)
+    assert kernels.SparseTop.apply(draw(0, 5), 2).shape == (0, 5)
+    assert kernels.SparseTop.apply(draw(3, 0), 0).shape == (3, 0)
+
+
+def _derivatives(function, scores, weights):
+    """Return the values, the gradient, and the derivative of a product of gradients."""
+    scores = scores.clone().requires_grad_()
+    weights = weights.clone().requires_grad_()
+    values = function(scores)
+    (gradient,) = torch.autograd.grad((values * weights).sum(), scores, create_graph=True)
+    second = torch.autograd.grad((gradient**2).sum(), (scores, weights), allow_unused=True)
+    return values, gradient, *(torch.zeros(()) if s is None else s for s in second)
+
+
+@on_device
+@pytest.mark.parametrize("n_classes", [7, 300])
+def test_derivatives_of_the_operator_are_those_of_torch(few_lanes, dispatched, n_classes):
+    scores, weights = draw(3, n_classes, scale=0.5), draw(3, n_classes, seed=1)
+    for k in (1, 2.5, 4, torch.tensor([1.0, 0.0, 6.0], device=DEVICE)):
+        found = _derivatives(lambda s, k=k: sparse_top(s, k), scores, weights)
+        expected = _derivatives(
+            lambda s, k=k: _sparse._SparseTop.apply(s, k), scores.double(), weights.double()
+        )
+        assert found[1].count_nonzero() > 0
+        for one, other in zip(found, expected):
+            torch.testing.assert_close(one.double(), other.double(), rtol=1e-5, atol=1e-5)
+
+
+@on_device
+@pytest.mark.parametrize("n_classes", [7, 300])
+@pytest.mark.parametrize("loss", [SparseTopLoss(reduction="none"), SparsemaxLoss("none")])
+def test_derivatives_of_the_losses_are_those_of_torch(few_lanes, dispatched, n_classes, loss):
+    scores = draw(4, n_classes, scale=0.5)
+    target = (draw(4, n_classes, seed=1) > 0.8).long()
+    target[0], target[1] = 0, 1
+    weights = torch.tensor([1.0, 2.0, -1.0, 0.5], device=DEVICE)
+    found = _derivatives(lambda s: loss(s, target), scores, weights)
+    first = scores.clone().requires_grad_()
+    (loss(first, target) * weights).sum().backward()
+    torch.testing.assert_close(first.grad, found[1].detach())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(losses, "fits_kernels", lambda scores: False)
+        patch.setattr(_sparse, "fits_kernels", lambda scores: False)
+        expected = _derivatives(lambda s: loss(s, target), scores.double(), weights.double())
+    for one, other in zip(found, expected):
+        torch.testing.assert_close(one.double(), other.double(), rtol=1e-5, atol=1e-5)
+
+
+@on_device
+def test_the_kernels_are_used(dispatched, monkeypatch):
+    calls = []
+    project = kernels._project
+    monkeypatch.setattr(kernels, "_project", lambda *a: calls.append(len(a)) or project(*a))
+    sparse_top(draw(2, 3, 5)[0], 2)
+    SparseTopLoss()(draw(2, 5), torch.eye(2, 5, device=DEVICE))
+    SparsemaxLoss()(draw(2, 5), torch.arange(2, device=DEVICE))
+    assert len(calls) == 3
+
+
+def test_kernels_are_for_single_precision_on_a_gpu():
+    assert not _triton.fits_kernels(torch.zeros(2, 10))
+    if torch.cuda.is_available():
+        scores = torch.zeros(2, 10, device="cuda")
+        assert _triton.fits_kernels(scores)
+        assert not _triton.fits_kernels(scores.double())

@@ -1,0 +1,52 @@
+"""Kernels on a GPU or else in Triton's interpreter, and compiled for devices that are not there.
+
+The interpreter has to be chosen before Triton is imported: without a GPU one test of each file
+runs the others again, in a process of its own.
+"""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+
+triton = pytest.importorskip("triton")
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = "cpu" if INTERPRETED else "cuda"
+on_device = pytest.mark.skipif(
+    not INTERPRETED and not torch.cuda.is_available(),
+    reason="no GPU; run again in the interpreter by test_laws_hold_in_the_interpreter",
+)
+compiles = pytest.mark.skipif(INTERPRETED, reason="the interpreter does not compile")
+
+
+def run_in_interpreter(file, at_least):
+    """Run the tests of a file in the interpreter; so many must pass, and none may fail."""
+    if INTERPRETED:
+        pytest.skip("this is the interpreter")
+    command = [sys.executable, "-m", "pytest", file, "-q", "-n", "0", "-m", "not slow"]
+    run = subprocess.run(
+        command,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert int(re.search(r"(\d+) passed", run.stdout)[1]) >= at_least, run.stdout
+
+
+def compile_kernel(kernel, types, constants, capability, settings):
+    """Return a kernel compiled to machine code: `types` of the arguments before the constants."""
+    signature = dict(zip(kernel.arg_names, types))
+    assert set(kernel.arg_names) == {*signature, *constants}
+    source = triton.compiler.ASTSource(
+        kernel, {**signature, **dict.fromkeys(constants, "constexpr")}, constexprs=constants
+    )
+    target = triton.backends.compiler.GPUTarget("cuda", capability, 32)
+    compiled = triton.compile(source, target=target, options=settings)
+    assert compiled.asm["cubin"][:4] == b"\x7fELF"
+    return compiled
