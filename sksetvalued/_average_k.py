@@ -18,7 +18,9 @@ class AverageKClassifier(DeepSetClassifier):
     A sample that is easy gets a small set, an ambiguous one a large set: classes are in the set
     when their probability reaches one threshold, calibrated on unlabelled data so that the
     average size is k. The default loss trains two heads: one proposes, for the whole batch, the
-    candidate classes that the other learns as further labels [1]_.
+    candidate classes that the other learns as further labels [1]_. The sets come from the first,
+    which covers more in our measurements; ``loss_params={"ranking_head": "multi_label"}`` takes
+    the other, as [1]_ does.
 
     Parameters
     ----------
@@ -32,8 +34,9 @@ class AverageKClassifier(DeepSetClassifier):
         "two_head", "cross_entropy", "assume_negative", "expected_positive", "role",
         "noised_hinge", any other name in ``sksetvalued.losses.LOSSES`` for single labels, or a
         torch criterion.
-    alpha : float, default=1.0
-        Weight of the candidate classes in the two-head loss.
+    alpha : float, default=0.1
+        Weight of the candidate and the other classes in the two-head loss, beside the observed
+        ones. Large values cost coverage.
     loss_params : dict, default=None
         Further arguments of the loss, such as ``{"beta": 0.01}``.
     rule_params : dict, default=None
@@ -87,7 +90,7 @@ class AverageKClassifier(DeepSetClassifier):
         *,
         objective="micro",
         loss="two_head",
-        alpha=1.0,
+        alpha=0.1,
         loss_params=None,
         rule_params=None,
         calibration_fraction=0.1,

@@ -34,8 +34,9 @@ class TopKClassifier(DeepSetClassifier):
         "noised_hinge", "smoothed_hinge", "calibrated_hinge", "hinge", "convex_hinge",
         "cross_entropy", "focal", "ldam", "logit_adjusted", any other name in
         ``sksetvalued.losses.LOSSES`` for single labels, or a torch criterion.
-    epsilon : float, default=1.0
-        Standard deviation of the noise of the noised hinge.
+    epsilon : float, default=None
+        Standard deviation of the noise of the noised hinge. None: 1, and 0.1 with `max_margin`,
+        where it counts in units of cosines.
     n_noise_samples : int, default=5
         Draws of noise of the noised hinge.
     max_margin : float, default=None
@@ -81,7 +82,7 @@ class TopKClassifier(DeepSetClassifier):
     _parameter_constraints = {
         **DeepSetClassifier._parameter_constraints,
         "k": [Interval(Integral, 1, None, closed="left")],
-        "epsilon": [Interval(Real, 0, None, closed="left")],
+        "epsilon": [Interval(Real, 0, None, closed="left"), None],
         "n_noise_samples": [Interval(Integral, 1, None, closed="left")],
         "max_margin": [Interval(Real, 0, None, closed="left"), None],
         "scale": [Interval(Real, 0, None, closed="neither"), None],
@@ -93,7 +94,7 @@ class TopKClassifier(DeepSetClassifier):
         *,
         objective="micro",
         loss="noised_hinge",
-        epsilon=1.0,
+        epsilon=None,
         n_noise_samples=5,
         max_margin=None,
         scale=None,

@@ -370,11 +370,30 @@ def test_function_twins_are_the_modules():
             assert torch.equal(got, loss(given, target, **extra))
 
 
-def test_two_head_declares_its_head_and_ranks_by_the_multi_label_one():
+def test_two_head_declares_its_head_and_ranks_by_the_one_that_is_named():
     scores, proposals, _, _ = draw(N, L)
     assert AverageKLoss.head == "two_head"
-    assert AverageKLoss(2).scores((scores, proposals)) is scores
+    assert AverageKLoss(2).scores((scores, proposals)) is proposals
+    assert AverageKLoss(2, ranking_head="multi_label").scores((scores, proposals)) is scores
     assert ROLELoss.uses_index
+
+
+def test_ranking_head_decides_whose_scores_an_estimator_returns_and_nothing_else():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 4)), np.arange(60) % 3
+
+    def fitted(**params):
+        return AverageKClassifier(1.5, max_epochs=2, random_state=0, loss_params=params).fit(x, y)
+
+    by_default, proposal, multi_label = (
+        fitted(),
+        fitted(ranking_head="proposal"),
+        fitted(ranking_head="multi_label"),
+    )
+    with torch.no_grad():
+        pair = by_default.net_.module_(torch.from_numpy(x).float())
+    for clf, scores in ((by_default, pair[1]), (proposal, pair[1]), (multi_label, pair[0])):
+        np.testing.assert_allclose(clf.decision_function(x), scores.numpy(), atol=1e-5)
 
 
 def test_estimators_feed_role_and_refuse_pieces():
@@ -397,6 +416,7 @@ Z, Y = torch.zeros(2, 3), torch.tensor([0, 1])
         (lambda: AverageKLoss(0.5), ValueError, "k must be finite and at least 1"),
         (lambda: AverageKLoss("2"), TypeError, "k must be a number"),
         (lambda: AverageKLoss(2, alpha=-1), ValueError, "alpha"),
+        (lambda: AverageKLoss(2, ranking_head="scores"), ValueError, "ranking_head must be"),
         (lambda: AverageKLoss(4)((Z, Z), Y), ValueError, r"k must lie in \[1, 3\]"),
         (lambda: AverageKLoss(2)(Z, Y), TypeError, "pair"),
         (lambda: AverageKLoss(2)((Z, Z[:, :2]), Y), ValueError, "two heads"),

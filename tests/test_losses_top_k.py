@@ -593,6 +593,10 @@ def test_estimator_builds_the_balanced_or_the_imbalanced_loss():
     imbalanced = NoisedTopKHingeLoss.from_estimator({**supplied, "max_margin": 0.2}, {})
     assert (imbalanced.head, imbalanced.scale, imbalanced.epsilon) == ("cosine", 50.0, 0.3)
     assert imbalanced.class_counts.tolist() == [3, 1]
+    left_out = {**supplied, "epsilon": None}
+    for max_margin, epsilon in ((None, 1.0), (0.2, 0.1)):
+        loss = NoisedTopKHingeLoss.from_estimator({**left_out, "max_margin": max_margin}, {})
+        assert loss.epsilon == epsilon
     chosen = NoisedTopKHingeLoss.from_estimator(
         {**supplied, "max_margin": 0.2, "scale": 30.0}, {"noise": "shared"}
     )

@@ -10,8 +10,9 @@ from ._top_k import _TopKLoss, hinge
 
 __all__ = ["NoisedTopKHingeLoss"]
 
-#: Scale of the cosine scores when an estimator's user asks for margins and no scale.
-COSINE_SCALE = 50.0
+#: Scale of the cosine scores, and noise in their units, when an estimator's user asks for margins
+#: and sets neither.
+COSINE_SCALE, COSINE_EPSILON = 50.0, 0.1
 
 
 class NoisedTopKHingeLoss(_TopKLoss, name="noised_hinge"):
@@ -106,12 +107,14 @@ class NoisedTopKHingeLoss(_TopKLoss, name="noised_hinge"):
 
     @classmethod
     def from_estimator(cls, supplied, loss_params):
-        """Build the loss; class counts and the scale of cosines go with `max_margin` only."""
+        """Build the loss; what concerns cosines goes with `max_margin` only."""
         supplied = dict(supplied)
         if {**supplied, **loss_params}.get("max_margin") is None:
             supplied.pop("class_counts", None)
-        elif supplied.get("scale") is None:
-            supplied["scale"] = COSINE_SCALE
+        else:
+            for name, value in (("scale", COSINE_SCALE), ("epsilon", COSINE_EPSILON)):
+                if supplied.get(name) is None:
+                    supplied[name] = value
         return super().from_estimator(supplied, loss_params)
 
     @property

@@ -73,10 +73,10 @@ class CosineHead(nn.Module):
 
 
 class TwoHead(nn.Module):
-    """Score classes twice: to build the sets, and to propose labels during training.
+    """Score classes twice: as labels of their own, and against each other.
 
-    The first head gives the scores that sets are made of, the second the multi-class scores
-    that propose other plausible labels of a training sample ([1]_, section 5.5).
+    The second head gives the multi-class scores that propose other plausible labels of a training
+    sample, the first one learns these labels ([1]_, section 5.5).
 
     Parameters
     ----------
