@@ -158,13 +158,11 @@ class NoisedTopKHingeLoss(_TopKLoss, name="noised_hinge"):
             noise,
             shared=self.noise == "shared",
         )
-        target = target.unsqueeze(1)
-        scores = input.detach()
-        top = (scores.gather(1, indices) + self.epsilon * normals).mean(dim=1, keepdim=True)
-        value = self.scale * (self._margins(target, input) + top - scores.gather(1, target))
-        slopes = input.new_full((1, indices.shape[1] + 1), self.scale / indices.shape[1])
-        slopes[:, -1] = -self.scale
-        return hinge(input, value, torch.cat([indices, target], dim=1), slopes)
+        n_selected = indices.shape[1]
+        slopes = input.new_full((n_selected + 1,), self.scale / n_selected)
+        slopes[-1] = -self.scale
+        offset = self.scale * (self._margins(target, input) + self.epsilon * normals.mean(1))
+        return hinge(input, torch.cat([indices, target.unsqueeze(1)], dim=1), slopes, offset)
 
 
 class _GivenNoise(NoisedTopKHingeLoss):

@@ -3,7 +3,6 @@
 import torch
 
 from ..operators._checks import check_k, check_number, check_positive_integer
-from ..operators._piecewise import PiecewiseLinear
 from ..operators._top_k import top_k
 from ._base import SetLoss
 
@@ -30,13 +29,22 @@ def _rivals_and_own(input, target, k):
     return indices, scores[:, :k], scores[:, k:]
 
 
-def hinge(input, value, indices, slopes):
-    """Return max(0, `value`), of shape (n_samples, 1), as a function of the scores.
+def hinge(input, indices, slopes, offset):
+    """Return max(0, offset + sum of slopes times scores) of each sample.
 
-    `slopes` are the derivatives of `value` in the scores at `indices`.
+    Parameters
+    ----------
+    input : Tensor of shape (n_samples, n_classes)
+    indices : LongTensor of shape (n_samples, n_selected)
+        Classes in the sum; repeated ones add up.
+    slopes : Tensor of shape (n_selected,)
+    offset : float or Tensor of shape (n_samples,)
+
+    Returns
+    -------
+    Tensor of shape (n_samples,)
     """
-    values = torch.relu(value)[:, 0]
-    return PiecewiseLinear.apply(input, values, indices, slopes * (value > 0))
+    return torch.relu((input.gather(1, indices) * slopes).sum(1) + offset)
 
 
 class _TopKLoss(SetLoss):
@@ -93,9 +101,8 @@ class TopKHingeLoss(_TopKLoss, name="hinge"):
 
     def sample_losses(self, input, target):
         self.check_rank(input)
-        indices, rivals, own = _rivals_and_own(input, target, self.k)
-        slopes = input.new_tensor([1.0, -1.0])
-        return hinge(input, self.margin + rivals[:, -1:] - own, indices[:, -2:], slopes)
+        indices, _, _ = _rivals_and_own(input, target, self.k)
+        return hinge(input, indices[:, -2:], input.new_tensor([1.0, -1.0]), self.margin)
 
 
 class ConvexTopKHingeLoss(_TopKLoss, name="convex_hinge"):
@@ -130,15 +137,14 @@ class ConvexTopKHingeLoss(_TopKLoss, name="convex_hinge"):
     def sample_losses(self, input, target):
         self.check_rank(input)
         indices, rivals, own = _rivals_and_own(input, target, self.k)
-        shifted = rivals + self.margin
         # Of the k best rivals and the true class, the k largest are all but the smallest.
-        rival_is_last = shifted[:, -1:] >= own
-        last = torch.where(rival_is_last, shifted[:, -1:], own)
-        value = (shifted[:, :-1].sum(1, keepdim=True) + last) / self.k - own
-        slopes = torch.full_like(shifted[:, 1:], 1 / self.k)
-        last_slope = rival_is_last.to(input.dtype) / self.k
-        slopes = torch.cat([slopes, last_slope, 1 / self.k - last_slope - 1], dim=1)
-        return hinge(input, value, indices, slopes)
+        rival_is_last = rivals[:, -1:] + self.margin >= own
+        last = torch.where(rival_is_last, indices[:, -2:-1], indices[:, -1:])
+        indices = torch.cat([indices[:, :-2], last, indices[:, -1:]], dim=1)
+        slopes = input.new_full((self.k + 1,), 1 / self.k)
+        slopes[-1] = -1
+        n_shifted = self.k - 1 + rival_is_last.squeeze(1).to(input.dtype)
+        return hinge(input, indices, slopes, n_shifted * (self.margin / self.k))
 
 
 class CalibratedTopKHingeLoss(_TopKLoss, name="calibrated_hinge"):
@@ -174,9 +180,7 @@ class CalibratedTopKHingeLoss(_TopKLoss, name="calibrated_hinge"):
         self.check_rank(input)
         last = top_k(input, self.k + 1)[1][:, -1:]
         indices = torch.cat([last, target.long().unsqueeze(1)], dim=1)
-        scores = input.detach().gather(1, indices)
-        slopes = input.new_tensor([1.0, -1.0])
-        return hinge(input, self.margin + scores[:, :1] - scores[:, 1:], indices, slopes)
+        return hinge(input, indices, input.new_tensor([1.0, -1.0]), self.margin)
 
 
 def top_k_hinge_loss(input, target, k, margin=1.0, reduction="mean", sample_weight=None):

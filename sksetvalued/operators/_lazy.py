@@ -15,42 +15,32 @@ import math
 
 import numpy as np
 import torch
+from scipy.special import log_ndtr, ndtr, ndtri
 
-from ._top_k import block_maxima, block_members, classes_in_no_block, k_largest
+from ._top_k import block_maxima, block_members, classes_in_no_block, k_largest, kth_largest
 
+#: Expected points in a row from which the blocks are told apart.
+_MANY_POINTS = 1.0
 #: From this many classes on it can pay.
 _MIN_CLASSES = 512
-#: Below each number of classes: size of the blocks, then, up to each ratio of the noise to the
-#: spread of the scores, chosen blocks and candidates per rank (None: all classes of the blocks).
+#: Below each number of classes: up to each ratio of the noise to the spread of the scores, the
+#: size of the blocks, and chosen blocks and candidates per rank (None: all classes of the blocks).
 #: Found by timing; beyond the last ratio all noise is drawn.
 _PLANS = [
-    (4096, 8, [(0.25, 2.5, 4), (0.6, 4, 6)]),
-    (32768, 16, [(0.7, 8, 16), (math.inf, 16, None)]),
-    (math.inf, 32, [(0.3, 8, 16), (0.7, 16, 32), (math.inf, 32, None)]),
+    (4096, [(0.25, 8, 4, 6), (0.25, 4, 2, 3), (0.8, 8, 5, 12)]),
+    (32768, [(0.7, 16, 8, 16), (math.inf, 16, 16, None)]),
+    (math.inf, [(0.3, 32, 8, 16), (0.7, 32, 16, 32), (math.inf, 32, 32, None)]),
 ]
-
-
-def _tail(u):
-    """Return the probability that a standard normal exceeds `u`."""
-    return torch.erfc(u * math.sqrt(0.5)).mul_(0.5)
-
-
-def _intensity(u):
-    """Return -log(1 - Q(u)), without cancellation on either side.
-
-    Beyond 12, where it is below 1e-32, the tail would be a subnormal number, slow to compute with.
-    """
-    tail = _tail(u.abs().clamp_(max=12))
-    return torch.where(u > 0, -torch.log1p(-tail), -torch.log(tail))
 
 
 def _dominating_intensity(u):
     """Return a bound of the intensity that needs no logarithm; `u` is overwritten.
 
     -log(1 - p) <= p / (1 - p), with p = Q(u), for u > 0; below, Mills' ratio gives
-    -log Q(-u) <= 1 + |u| + u^2 / 2.
+    -log Q(-u) <= 1 + |u| + u^2 / 2. Beyond 12, where it is below 1e-32, the tail would be a
+    subnormal number, slow to compute with.
     """
-    tail = _tail(u.clamp(0, 12))
+    tail = torch.erfc(u.clamp(0, 12).mul_(math.sqrt(0.5))).mul_(0.5)
     bound = tail.div_(1 - tail)
     below = u.clamp_(max=0)
     return bound.addcmul_(below, below, value=0.5).sub_(below)
@@ -74,56 +64,37 @@ class _Candidates:
     def __init__(self, scores, size, n_chosen, n_candidates):
         self.size = size
         #: Bounds of the scores that are no candidates, by block.
-        self.bounds, self.n_blocks = block_maxima(scores, size)
-        largest = k_largest(self.bounds, n_chosen + 1)
-        chosen, bound = largest[:, 1:], self.bounds.gather(1, largest[:, :1])
-        self.classes = block_members(chosen, self.n_blocks, size)
+        self.bounds, n_blocks = block_maxima(scores, size)
+        chosen = k_largest(self.bounds, n_chosen)
+        self.classes = block_members(chosen, n_blocks, size)
         if n_candidates is None or n_candidates >= self.classes.shape[1]:
             self.bounds.scatter_(1, chosen, -torch.inf)
-            cut = torch.full_like(bound, torch.inf)
+            cut = torch.full_like(self.bounds[:, :1], -torch.inf)
         else:
-            order = k_largest(scores.gather(1, self.classes), n_candidates + 1)
+            members = scores.gather(1, self.classes)
+            order = k_largest(members, n_candidates)
             self.classes = self.classes.gather(1, order)
-            cut = scores.gather(1, self.classes[:, :1])
-            self.classes = self.classes[:, 1:]
+            cut = members.scatter_(1, order, -torch.inf).amax(1, keepdim=True)
             self.bounds.scatter_(1, chosen, cut.expand_as(chosen))
-            bound = torch.maximum(bound, cut)
-        self.bound = bound[:, 0]
+        #: Largest bound of a row.
+        self.bound = self.bounds.amax(1)
         #: Candidates within blocks have at least this score.
         self.cut = cut[:, 0]
-        left_over = classes_in_no_block(self.n_blocks, size, scores)
+        left_over = classes_in_no_block(n_blocks, size, scores)
         self.classes = torch.cat([self.classes, left_over], dim=1)
         self.scores = scores.gather(1, self.classes)
 
 
-def _draw_candidates(candidates, k, epsilon, n_draws, generator):
-    """Return the k largest noised candidates of each draw: values, classes and normals.
-
-    Each of shape (n_samples, n_draws, k), the k-th largest first.
-    """
-    scores = candidates.scores.unsqueeze(1)
-    shape = (len(scores), n_draws, scores.shape[2])
-    normals = torch.randn(shape, generator=generator, dtype=scores.dtype, device=scores.device)
-    noised = torch.add(scores, normals, alpha=epsilon)
-    order = k_largest(noised, k)
-    classes = candidates.classes.unsqueeze(1).expand(shape).gather(2, order)
-    return noised.gather(2, order), classes, normals.gather(2, order)
-
-
-def _uniform(n, generator, device):
-    """Draw n numbers in [0, 1), in double precision."""
-    return torch.rand(n, generator=generator, dtype=torch.float64, device=device)
-
-
-def _locate(rates, n_points, generator):
-    """Draw indices with probabilities proportional to `rates`."""
-    cumulated = rates.to(torch.float64).cumsum(0)
-    positions = _uniform(n_points, generator, rates.device) * cumulated[-1]
-    return torch.searchsorted(cumulated, positions, right=True).clamp(max=len(rates) - 1)
+def _uniform(shape, generator):
+    """Draw numbers in [0, 1), in double precision."""
+    return torch.rand(shape, generator=generator, dtype=torch.float64).numpy()
 
 
 def _propose(candidates, threshold, epsilon, n_draws, generator):
     """Draw the points of a process that dominates that of the other classes.
+
+    Its intensity is that of the largest score: of the row, or, in rows where that would make many
+    points, of the block.
 
     Parameters
     ----------
@@ -136,24 +107,31 @@ def _propose(candidates, threshold, epsilon, n_draws, generator):
 
     Returns
     -------
-    row, block : LongTensors of shape (n_points,)
-    intensity : Tensor of shape (n_points,)
+    row, block : int ndarrays of shape (n_points,)
+    intensity : ndarray of shape (n_points,)
         Its intensity where they fell.
     """
-    n_blocks, size = candidates.n_blocks, candidates.size
-    by_row = _dominating_intensity((threshold - candidates.bound) / epsilon)
-    total = n_draws * size * n_blocks * by_row.sum(dtype=torch.float64)
-    if total < len(by_row):
-        n_points = int(torch.poisson(total, generator=generator))
-        row = _locate(by_row, n_points, generator)
-        return row, (_uniform(n_points, generator, row.device) * n_blocks).long(), by_row[row]
-    by_block = (threshold.unsqueeze(1) - candidates.bounds).div_(epsilon)
-    by_block = _dominating_intensity(by_block).flatten()
-    total = n_draws * size * by_block.sum(dtype=torch.float64)
-    n_points = int(torch.poisson(total, generator=generator))
-    index = _locate(by_block, n_points, generator)
-    row = torch.div(index, n_blocks, rounding_mode="floor")
-    return row, index - row * n_blocks, by_block[index]
+    n_samples, n_blocks = candidates.bounds.shape
+    intensity = _dominating_intensity((threshold - candidates.bound) / epsilon)
+    rate = intensity.double() * (n_draws * candidates.size * n_blocks)
+    crowded = torch.nonzero(rate > _MANY_POINTS)[:, 0]
+    if len(crowded):
+        u = (threshold[crowded].unsqueeze(1) - candidates.bounds[crowded]).div_(epsilon)
+        by_block = _dominating_intensity(u).flatten()
+        rate[crowded] = 0
+        rate = torch.cat([rate, by_block.double() * (n_draws * candidates.size)])
+        intensity = torch.cat([intensity, by_block])
+    cumulated = rate.cumsum(0)
+    n_points = int(torch.poisson(cumulated[-1], generator=generator))
+    place, share = _uniform((2, n_points), generator)
+    cumulated = cumulated.numpy()
+    index = np.searchsorted(cumulated, place * cumulated[-1], side="right")
+    index = np.minimum(index, len(cumulated) - 1)
+    row, block = index.copy(), (share * n_blocks).astype(np.int64)
+    (told,) = np.nonzero(index >= n_samples)
+    inner, block[told] = np.divmod(index[told] - n_samples, n_blocks)
+    row[told] = crowded.numpy()[inner]
+    return row, block, intensity.numpy()[index]
 
 
 def _draw_others(scores, candidates, thresholds, epsilon, generator):
@@ -169,67 +147,81 @@ def _draw_others(scores, candidates, thresholds, epsilon, generator):
 
     Returns
     -------
-    pair : LongTensor of shape (n_found,)
+    pair : int ndarray of shape (n_found,)
         Position in the flattened thresholds, in increasing order.
-    classes : LongTensor of shape (n_found,)
-    normals : Tensor of shape (n_found,)
+    classes : int ndarray of shape (n_found,)
+    normals : ndarray of shape (n_found,)
     """
     n_draws, n_classes = thresholds.shape[1], scores.shape[1]
     row, block, dominating = _propose(candidates, thresholds.amin(1), epsilon, n_draws, generator)
-    if len(row) == 0:
-        return row, block, dominating
-    member, draw, keep = _uniform((3, len(row)), generator, scores.device)
-    classes = block + (member * candidates.size).long() * candidates.n_blocks
-    pair = row * n_draws + (draw * n_draws).long()
-    drawn = scores.flatten().index_select(0, row * n_classes + classes)
-    u = (thresholds.flatten()[pair] - drawn) / epsilon
-    accepted = keep * dominating < _intensity(u)
-    doubtful = torch.nonzero(accepted & (drawn >= candidates.cut[row]))[:, 0]
-    accepted[doubtful] = (candidates.classes[row[doubtful]] != classes[doubtful].unsqueeze(1)).all(
-        1
-    )
-    pair, classes = pair[accepted], classes[accepted]
+    scores, thresholds = scores.numpy(), thresholds.numpy().ravel()
+    member, draw, keep = _uniform((3, len(row)), generator)
+    classes = block + (member * candidates.size).astype(np.int64) * candidates.bounds.shape[1]
+    pair = row * n_draws + (draw * n_draws).astype(np.int64)
+    drawn = scores[row, classes]
+    accepted = keep * dominating < -log_ndtr((thresholds[pair] - drawn) / float(epsilon))
+    doubtful = np.flatnonzero(accepted & (drawn >= candidates.cut.numpy()[row]))
+    known = candidates.classes.numpy()[row[doubtful]]
+    accepted[doubtful] = (known != classes[doubtful, None]).all(1)
     # Several points of a class count once.
-    key = torch.from_numpy(np.unique((pair * n_classes + classes).numpy()))
-    pair = torch.div(key, n_classes, rounding_mode="floor")
-    classes = key - pair * n_classes
-    row = torch.div(pair, n_draws, rounding_mode="floor")
-    u = (thresholds.flatten()[pair].double() - scores[row, classes].double()) / epsilon
-    level = 1 - _uniform(len(key), generator, scores.device)
-    return pair, classes, -torch.special.ndtri(level * _tail(u))
+    key = np.unique(pair[accepted] * n_classes + classes[accepted])
+    pair, classes = np.divmod(key, n_classes)
+    u = (thresholds[pair].astype(np.float64) - scores[pair // n_draws, classes]) / epsilon
+    level = 1 - _uniform(len(key), generator)
+    return pair, classes, -ndtri(level * ndtr(-u))
 
 
-def _merge(scores, k, epsilon, values, classes, normals, pair, others, other_normals):
-    """Return the class and normal of rank k when others join the candidates of some pairs."""
-    pairs, group, counts = torch.unique_consecutive(pair, return_inverse=True, return_counts=True)
-    first = counts.cumsum(0) - counts
-    column = torch.arange(len(pair), device=pair.device) - first[group]
-    shape = (len(pairs), int(counts.max()))
-    row = torch.div(pair, values.shape[1], rounding_mode="floor")
-    joined = []
-    noised = scores[row, others] + epsilon * other_normals.to(scores.dtype)
-    for kept, joining in ((values, noised), (classes, others), (normals, other_normals)):
-        kept = kept.flatten(0, 1)[pairs]
-        fill = -torch.inf if kept.is_floating_point() else 0
-        extra = torch.full(shape, fill, dtype=kept.dtype, device=kept.device)
-        extra[group, column] = joining.to(kept.dtype)
-        joined.append(torch.cat([kept, extra], dim=1))
-    last = k_largest(joined[0], k)[:, :1]
-    return pairs, joined[1].gather(1, last)[:, 0], joined[2].gather(1, last)[:, 0]
+def _merge(scores, classes, k, epsilon, noised, normals, pair, others, other_normals):
+    """Return the class and normal of rank k when others join the candidates of some pairs.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (n_samples, n_classes)
+    classes : ndarray of shape (n_samples, n_candidates)
+    k : int
+    epsilon : float
+    noised, normals : ndarrays of shape (n_samples, n_draws, n_candidates)
+    pair, others, other_normals : ndarrays of shape (n_found,)
+        As :func:`_draw_others` returns them.
+
+    Returns
+    -------
+    pairs, classes, normals : ndarrays of shape (n_pairs,)
+    """
+    n_draws, n_candidates = noised.shape[1:]
+    pairs, first, group, counts = np.unique(
+        pair, return_index=True, return_inverse=True, return_counts=True
+    )
+    joined = np.full((len(pairs), n_candidates + counts.max()), -np.inf, dtype=noised.dtype)
+    joined[:, :n_candidates] = noised.reshape(-1, n_candidates)[pairs]
+    column = n_candidates + np.arange(len(pair)) - first[group]
+    joined[group, column] = scores[pair // n_draws, others] + epsilon * other_normals
+    last = joined.argpartition(-k, axis=1)[:, -k]
+    inside = last < n_candidates
+    last, outside = np.where(inside, last, 0), first + np.where(inside, 0, last - n_candidates)
+    return (
+        pairs,
+        np.where(inside, classes[pairs // n_draws, last], others[outside]),
+        np.where(inside, normals.reshape(-1, n_candidates)[pairs, last], other_normals[outside]),
+    )
 
 
 def _select(scores, candidates, k, epsilon, n_draws, generator):
     """Return the classes of rank k and their normals for some draws."""
-    values, classes, normals = _draw_candidates(candidates, k, epsilon, n_draws, generator)
-    found = _draw_others(scores, candidates, values[..., 0], epsilon, generator)
-    # Copies, not views that would keep all k.
-    indices, selected = classes[..., 0].clone().flatten(), normals[..., 0].clone().flatten()
+    n_samples, n_candidates = candidates.scores.shape
+    shape = (n_samples, n_draws, n_candidates)
+    normals = torch.randn(shape, generator=generator, dtype=scores.dtype)
+    noised = torch.add(candidates.scores.unsqueeze(1), normals, alpha=epsilon)
+    last = kth_largest(noised, k)
+    indices = candidates.classes.gather(1, last[..., 0])
+    selected = normals.gather(2, last)[..., 0]
+    thresholds = noised.gather(2, last)[..., 0]
+    found = _draw_others(scores, candidates, thresholds, epsilon, generator)
     if len(found[0]):
-        pairs, joined, joined_normals = _merge(
-            scores, k, epsilon, values, classes, normals, *found
-        )
-        indices[pairs], selected[pairs] = joined, joined_normals
-    return indices.reshape(-1, n_draws), selected.reshape(-1, n_draws)
+        arrays = scores.numpy(), candidates.classes.numpy(), noised.numpy(), normals.numpy()
+        pairs, *joined = _merge(*arrays[:2], k, epsilon, *arrays[2:], *found)
+        indices.numpy().reshape(-1)[pairs], selected.numpy().reshape(-1)[pairs] = joined
+    return indices, selected
 
 
 def select_lazily(scores, k, epsilon, n_draws, generator, size, n_chosen, n_candidates=None):
@@ -254,7 +246,7 @@ def select_lazily(scores, k, epsilon, n_draws, generator, size, n_chosen, n_cand
         Classes, and the standard normals added to their scores.
     """
     candidates = _Candidates(scores, size, n_chosen, n_candidates)
-    at_once = max(1, 2 * scores.shape[1] // (5 * candidates.classes.shape[1]))
+    at_once = max(1, scores.shape[1] // (4 * candidates.classes.shape[1]))
     parts = [
         _select(scores, candidates, k, epsilon, min(at_once, n_draws - done), generator)
         for done in range(0, n_draws, at_once)
@@ -271,14 +263,15 @@ def plan_lazily(scores, k, epsilon, n_draws):
     outside, and the more candidates are worth their normals; with many draws, more so.
     """
     n_classes = scores.shape[1]
-    if scores.device.type != "cpu" or n_classes < _MIN_CLASSES:
+    if scores.device.type != "cpu" or n_classes < _MIN_CLASSES or not len(scores):
         return None
-    size, plans = next((size, plans) for limit, size, plans in _PLANS if n_classes < limit)
-    sample = scores[:: max(1, len(scores) // 8), :: max(1, n_classes // 64)].sort(dim=1).values
-    n_sampled = sample.shape[1]
-    spread = (sample[:, int(0.9 * n_sampled)] - sample[:, n_sampled // 2]).mean().item() / 1.28
+    plans = next(plans for limit, plans in _PLANS if n_classes < limit)
+    sample = scores[:: max(1, len(scores) // 8), :: max(1, n_classes // 64)].numpy()
+    middle, high = sample.shape[1] // 2, int(0.9 * sample.shape[1])
+    sample = np.partition(sample, (middle, high), axis=1)
+    spread = float((sample[:, high] - sample[:, middle]).mean()) / 1.28
     many_draws = 2 if n_draws > 5 else 1
-    for limit, chosen, candidates in plans:
+    for limit, size, chosen, candidates in plans:
         n_chosen = int(chosen * k)
         if many_draws * epsilon <= limit * spread and n_chosen * size <= n_classes / 2:
             return size, n_chosen, None if candidates is None else candidates * k

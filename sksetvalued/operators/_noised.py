@@ -11,12 +11,10 @@ import torch
 from ._checks import check_k, check_number, check_positive_integer, check_scores
 from ._lazy import plan_lazily, select_lazily
 from ._precision import at_least_float32
-from ._top_k import k_largest
+from ._top_k import k_largest, kth_largest
 
 __all__ = ["noised_top_k", "noised_top_k_sum"]
 
-#: Up to so many classes, rows are partitioned whole.
-_NARROW = 512
 #: Noised scores held at once, where a row is not longer: few enough for a processor's cache,
 #: enough to keep an accelerator busy.
 _AT_ONCE, _AT_ONCE_ELSEWHERE = 1 << 16, 1 << 24
@@ -65,12 +63,7 @@ def _select(scores, noise, k, epsilon, all_k):
     indices, normals : Tensors of shape (n_samples, n_selected)
     """
     noised = torch.add(scores, noise, alpha=epsilon)
-    if scores.shape[1] <= _NARROW:
-        indices = k_largest(noised, k)
-        indices = indices if all_k else indices[..., :1]
-    else:
-        indices = torch.topk(noised, k, dim=-1).indices
-        indices = indices if all_k else indices[..., -1:]
+    indices = k_largest(noised, k) if all_k else kth_largest(noised, k)
     normals = noise.expand_as(noised).gather(2, indices)
     return indices.transpose(0, 1).flatten(1), normals.transpose(0, 1).flatten(1)
 

@@ -1,15 +1,46 @@
 """Exact top-k in two stages."""
 
+import numpy as np
 import torch
 
+#: Up to so many classes torch selects as fast as NumPy.
+_FEW_CLASSES = 128
 #: Below so many classes a plain selection is as good as two stages.
 _MIN_CLASSES = 512
 
 
-def k_largest(values, k):
-    """Return the places of the k largest entries of each row, the k-th largest first.
+def _on_numpy(values):
+    """Return `values` for NumPy, which partitions rows faster than torch; None where it cannot."""
+    if values.device.type == "cpu" and not torch.compiler.is_compiling():
+        return values.detach().numpy()
+    return None
 
-    On the processor NumPy partitions short rows several times faster than torch does.
+
+def kth_largest(values, k):
+    """Return the place of the k-th largest entry of each row.
+
+    Parameters
+    ----------
+    values : Tensor of shape (..., n)
+        Not differentiated.
+    k : int, in [1, n]
+
+    Returns
+    -------
+    LongTensor of shape (..., 1)
+    """
+    rows = _on_numpy(values)
+    if rows is None:
+        return torch.topk(values.detach(), k, dim=-1).indices[..., -1:]
+    rank = rows.shape[-1] - k
+    kth = np.partition(rows, rank, axis=-1)[..., rank : rank + 1]
+    if np.isnan(kth).any():
+        return torch.from_numpy(rows.argpartition(rank, axis=-1)[..., rank : rank + 1])
+    return torch.from_numpy((rows == kth).argmax(axis=-1, keepdims=True))
+
+
+def k_largest(values, k):
+    """Return the places of the k largest entries of each row, in no particular order.
 
     Parameters
     ----------
@@ -21,10 +52,17 @@ def k_largest(values, k):
     -------
     LongTensor of shape (..., k)
     """
-    values, first = values.detach(), values.shape[-1] - k
-    if values.device.type == "cpu" and not torch.compiler.is_compiling():
-        return torch.from_numpy(values.numpy().argpartition(first, axis=-1)[..., first:])
-    return torch.topk(values, k, dim=-1).indices.flip(-1)
+    rows = _on_numpy(values)
+    if rows is None:
+        return torch.topk(values.detach(), k, dim=-1, sorted=False).indices
+    n = rows.shape[-1]
+    kth = np.partition(rows, n - k, axis=-1)[..., n - k : n - k + 1]
+    places = np.flatnonzero(~(rows < kth))
+    # More where others tie with the k-th, or where that is NaN.
+    if len(places) != k * rows.size // n:
+        return torch.from_numpy(rows.argpartition(n - k, axis=-1)[..., n - k :])
+    places = torch.from_numpy(places).view(*rows.shape[:-1], k)
+    return places.remainder_(n)
 
 
 def block_maxima(scores, size):
@@ -69,17 +107,16 @@ def top_k(scores, k):
     """
     scores = scores.detach()
     n_classes = scores.shape[1]
-    size = 8 if n_classes < 4096 else 32
-    if (
-        scores.device.type != "cpu"
-        or torch.compiler.is_compiling()
-        or n_classes < _MIN_CLASSES
-        or 2 * k * size > n_classes
-    ):
+    eager = scores.device.type == "cpu" and not torch.compiler.is_compiling()
+    if n_classes <= _FEW_CLASSES or not eager:
         return torch.topk(scores, k, dim=1)
-    maxima, n_blocks = block_maxima(scores, size)
-    members = block_members(k_largest(maxima, k), n_blocks, size)
-    members = torch.cat([members, classes_in_no_block(n_blocks, size, scores)], dim=1)
-    indices = members.gather(1, k_largest(scores.gather(1, members), k))
+    size = 8 if n_classes < 4096 else 16
+    if n_classes < _MIN_CLASSES or 2 * k * size > n_classes:
+        indices = k_largest(scores, k)
+    else:
+        maxima, n_blocks = block_maxima(scores, size)
+        members = block_members(k_largest(maxima, k), n_blocks, size)
+        members = torch.cat([members, classes_in_no_block(n_blocks, size, scores)], dim=1)
+        indices = members.gather(1, k_largest(scores.gather(1, members), k))
     values, order = torch.sort(scores.gather(1, indices), dim=1, descending=True)
     return values, indices.gather(1, order)
