@@ -208,3 +208,138 @@ def test_verdicts_say_for_each_k_whether_the_interval_bears_the_claim_out():
     assert judge(LEVEL).startswith("no difference seen, as claimed at K = 2; the contrary")
     assert judge(None) == "better at K = 1; worse at K = 5; no difference seen at K = 2"
     assert verdict(1.0, float("nan")) == "one seed only"
+
+
+def test_a_contender_without_a_choice_is_tested_without_a_search(experiment, tmp_path):
+    from benchmarks.papers.experiment import Contender
+    from benchmarks.papers.runner import run_experiment
+    from benchmarks.papers.store import ResultFile
+
+    fixed = {"lr": 0.5, "weight_decay": 0.0}
+    searched = Contender({"loss": "cross_entropy"}, uses_k=False)
+    untuned = Contender({"loss": "two_head"} | fixed, grid=None)
+    contenders = {"cross_entropy": searched, "two_head": untuned}
+    changed = dataclasses.replace(experiment, contenders=contenders)
+    path = tmp_path / "untuned.jsonl"
+    run_experiment(changed, path, None, run=runs_until(np.inf))
+    tasks = [record["task"] for record in ResultFile(path).records().values()]
+    own = [task for task in tasks if task["contender"] == "two_head"]
+    assert {task["stage"] for task in own} == {"test"}
+    assert [(task["k"], task["seed"]) for task in own] == [(k, s) for s in SEEDS for k in (1.5, 2)]
+    assert all(task["params"] == {"loss": "two_head"} | fixed for task in own)
+
+
+def test_contenders_run_one_after_the_other_leave_the_records_of_one_run(
+    experiment, finished_file, tmp_path
+):
+    from benchmarks.papers.runner import run_experiment
+    from benchmarks.papers.store import ResultFile
+
+    path = tmp_path / "parts.jsonl"
+    for name, contender in experiment.contenders.items():
+        part = dataclasses.replace(experiment, contenders={name: contender})
+        run_experiment(part, path, None, run=runs_until(np.inf))
+    assert ResultFile(path).records() == ResultFile(finished_file).records()
+
+
+def fake_packs(folder, n_classes=100, per_class=12, n_test=4, size=32):
+    """Write a pack in the form of that of CIFAR-100, and a module that reads its images."""
+    rng = np.random.RandomState(0)
+    y = np.repeat(np.arange(n_classes), per_class)
+    np.savez(
+        folder / "cifar100_a.npz",
+        images=rng.randint(256, size=(len(y), size, size, 3)).astype(np.uint8),
+        y_fine=y.astype(np.uint8),
+        is_test=np.tile(np.arange(per_class) < n_test, n_classes),
+        fine_to_coarse=(np.arange(n_classes) // 5).astype(np.uint8),
+    )
+    (folder / "load_packs.py").write_text("def decode_images(pack):\n    return pack['images']\n")
+
+
+def test_images_of_the_pack_are_drawn_as_asked(tmp_path):
+    from benchmarks.papers.data import load_split
+
+    fake_packs(tmp_path)
+    pack = np.load(tmp_path / "cifar100_a.npz")
+    tail = {"n_classes": 10, "imbalance": 5, "largest": 5, "n_val": 3}
+    split = load_split({"name": "cifar100_pack", **tail}, tmp_path, 0)
+    classes, counts = np.unique(split.y_train, return_counts=True)
+    expected = np.round(5 * 5.0 ** -(np.arange(10) / 9))
+    assert sorted(counts, reverse=True) == expected.tolist()
+    for labels, each in ((split.y_val, 3), (split.y_test, 4)):
+        found = np.unique(labels, return_counts=True)
+        assert np.array_equal(found[0], classes)
+        assert set(found[1]) == {each}
+    # Every image is the mean over squares of one of the pack, and no two parts share one.
+    small = [X.reshape(len(X), -1) for X in (split.X_train, split.X_val, split.X_test)]
+    assert len(np.unique(np.concatenate(small), axis=0)) == sum(map(len, small))
+    whole = pack["images"].astype(float)
+    means = sum(whole[:, i::2, j::2] for i in (0, 1) for j in (0, 1)) / 4
+    means = np.round(means).reshape(len(means), -1)
+    for images, labels in zip(small, (split.y_train, split.y_val, split.y_test)):
+        index = [np.flatnonzero((means == image).all(1)) for image in images]
+        assert np.array_equal(pack["y_fine"][np.concatenate(index)], labels)
+
+
+def test_noise_of_the_pack_stays_in_its_superclass_and_out_of_the_test_set(tmp_path):
+    from benchmarks.papers.data import load_split
+
+    fake_packs(tmp_path)
+    data = {"name": "cifar100_pack", "per_class": 5, "n_val": 3}
+    clean, noisy = (load_split(data | {"noise": p}, tmp_path, 0) for p in (0.0, 0.5))
+    for part in ("X_train", "X_val", "X_test", "y_test"):
+        np.testing.assert_array_equal(getattr(clean, part), getattr(noisy, part))
+    for part in ("y_train", "y_val"):
+        before, after = getattr(clean, part), getattr(noisy, part)
+        np.testing.assert_array_equal(before // 5, after // 5)
+        # Of 5 classes the old one is drawn again as often as any other.
+        share, error = np.mean(before != after), 4 * np.sqrt(0.24 / len(before))
+        assert abs(share - 0.5 * 0.8) < error
+
+
+def test_sizes_are_recorded_by_training_samples_of_the_true_class():
+    from benchmarks.papers.measure import figures
+
+    class Fitted:
+        classes_ = np.array(["a", "b", "c"])
+        class_counts_ = np.array([19, 100, 101])
+
+    rng = np.random.default_rng(0)
+    y = rng.choice(Fitted.classes_, 50)
+    sets = rng.random((50, 3)) < 0.5
+    recorded = figures(Fitted, sets, y, "macro")["set_sizes"]
+    for label, counts in zip("abc", recorded):
+        sizes = sets[y == label].sum(1).tolist()
+        assert counts == [sizes.count(size) for size in range(max(sizes) + 1)]
+
+
+def test_level_sets_do_not_tell_the_false_classes_apart():
+    from benchmarks.papers import shapes
+
+    scores = shapes.lattice()
+    np.testing.assert_allclose(scores.sum(1), 2)
+    assert len(scores) == (shapes.SIDE + 1) * (shapes.SIDE + 2) // 2
+    by_scores = {tuple(s): i for i, s in enumerate(scores)}
+    swapped = [by_scores[tuple(s[::-1])] for s in scores]
+    for name, loss in shapes.LEVEL_SETS.items():
+        values = np.array(shapes._level_set(loss))
+        # Of the noised losses, only the mean over draws is symmetric.
+        tolerance = 0.05 if "noised" in name else 0
+        np.testing.assert_allclose(values, values[swapped], atol=tolerance)
+        assert (values.min(), values.max()) == (0, 1)
+        assert values[scores[:, 1].argmax()] == 0
+
+
+def test_gradients_have_one_entry_more_than_draws_at_most(tmp_path, monkeypatch):
+    from benchmarks.papers import shapes
+
+    fake_packs(tmp_path, per_class=40)
+    for name, value in {"SEEDS": (0,), "N_DRAWS": (1, 3), "EPSILONS": (0.0, 100.0)}.items():
+        monkeypatch.setattr(shapes, name, value)
+    rows = {(r["n_draws"], r["epsilon"]): r["n_nonzero"] for r in shapes.gradients(tmp_path)}
+    # Two entries per active sample without noise, or with one draw.
+    assert 1 < rows[1, 0.0] <= 2
+    assert 1 < rows[3, 0.0] <= 2
+    assert 1 < rows[1, 100.0] <= 2
+    # Much noise draws three different classes of a hundred most of the time.
+    assert 3 < rows[3, 100.0] <= 4

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .configs import EXPERIMENTS, TRIALS
 from .data import DataMissing, data_folder
-from .runner import result_file, run_experiment
+from .runner import result_file, run_experiment, shapes_file
 
 PAGE = Path(__file__).resolve().parents[1] / "papers.md"
 
@@ -24,6 +24,20 @@ def main(argv=None):
 
         write(args.page, args.results)
         return 0
+    try:
+        return _measure(args)
+    except DataMissing as reason:
+        print(f"skipped: {reason}", file=sys.stderr)
+        return 0
+
+
+def _measure(args):
+    """Run an experiment, or measure the shapes of the losses."""
+    if args.command == "shapes":
+        from .shapes import measure
+
+        measure(shapes_file(args.results), data_folder(args.data))
+        return 0
     experiment = (EXPERIMENTS | TRIALS)[args.experiment]
     if experiment.full and not args.full:
         print(f"{args.experiment} takes days without a GPU; add --full to run it", file=sys.stderr)
@@ -32,10 +46,7 @@ def main(argv=None):
         chosen = {name: experiment.contenders[name] for name in args.contenders}
         experiment = dataclasses.replace(experiment, contenders=chosen)
     path = result_file(args.experiment, args.results)
-    try:
-        run_experiment(experiment, path, data_folder(args.data), args.n_jobs)
-    except DataMissing as reason:
-        print(f"{args.experiment} skipped: {reason}", file=sys.stderr)
+    run_experiment(experiment, path, data_folder(args.data), args.n_jobs)
     return 0
 
 
@@ -49,9 +60,11 @@ def _parser():
     run.add_argument("--n-jobs", type=int, default=1)
     run.add_argument("--data", help="folder of the data sets")
     run.add_argument("--full", action="store_true", help="run a recipe of many GPU hours")
+    shapes = commands.add_parser("shapes", help="measure gradients and level sets of the losses")
+    shapes.add_argument("--data", help="folder of the data sets")
     report = commands.add_parser("report", help="write the page from the results")
     report.add_argument("--page", type=Path, default=PAGE)
-    for command in (run, report):
+    for command in (run, shapes, report):
         command.add_argument("--results", type=Path, help="folder of the result files")
     return parser
 

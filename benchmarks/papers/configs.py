@@ -8,8 +8,10 @@ SEARCH = {"lr": [1e-3, 3e-3, 1e-2], "max_epochs": [10, 25], "weight_decay": [0.0
 
 AVERAGE_K = {
     "cross_entropy": Contender({"loss": "cross_entropy"}, uses_k=False),
-    "two_head": Contender(
-        {"loss": "two_head"}, {"alpha": [0.03, 0.1, 0.3, 1.0]}, rules=("average_k_sigmoid",)
+    "multi_label_head": Contender(
+        {"loss": "multi_label_head"},
+        {"alpha": [0.03, 0.1, 0.3, 1.0]},
+        rules=("average_k_sigmoid",),
     ),
     "two_head_proposal": Contender(
         {"loss": "two_head_proposal"}, {"alpha": [0.03, 0.1, 0.3, 1.0]}
@@ -57,36 +59,54 @@ TAIL = {
     "default, max_margin=0.2": Contender({"max_margin": 0.2}, grid=None),
 }
 
-NOISE = {
-    "cross_entropy": Contender({"loss": "cross_entropy"}, uses_k=False),
-    "smoothed_hinge": Contender(
-        {"loss": "smoothed_hinge"}, {"loss_params": [{"tau": t} for t in (0.1, 0.3, 1.0)]}
-    ),
-    "noised_hinge": Contender(
-        {"loss": "noised_hinge", "n_noise_samples": 10}, {"epsilon": [0.1, 0.2, 0.5, 1.0]}
-    ),
-    "default": Contender({}, grid=None),
-}
-
-# Small networks that train in seconds. All but the network is part of the search, so that it
-# does not apply to the estimators as they are.
+# Small networks that train in seconds. Every loss has two numbers of epochs, and two values of a
+# parameter of its own, or of the learning rate where it has none: all four are tried. What is
+# common to all is part of the search, so that it does not apply to the estimators as they are.
 IMAGE_SEARCH = {
-    "lr": [3e-3, 1e-2],
     "max_epochs": [8, 16],
     "lr_schedule": ["one_cycle"],
     "batch_size": [64],
     "weight_decay": [0.01],
 }
+LR = {"lr": [1e-2]}
 SMALL_NETWORK = {"backbone": "convnet", "backbone_params": {"widths": [16, 32, 64]}}
 
-IMAGE_TAIL = TAIL | {"default": Contender({}, grid=None)}
+CROSS_ENTROPY = Contender({"loss": "cross_entropy"}, {"lr": [3e-3, 1e-2]}, uses_k=False)
+NOISE = {
+    "cross_entropy": CROSS_ENTROPY,
+    "smoothed_hinge": Contender(
+        {"loss": "smoothed_hinge"}, LR | {"loss_params": [{"tau": t} for t in (0.3, 1.0)]}
+    ),
+    "noised_hinge": Contender(
+        {"loss": "noised_hinge", "n_noise_samples": 10}, LR | {"epsilon": [0.2, 1.0]}
+    ),
+    "default": Contender({}, grid=None),
+}
+IMAGE_TAIL = {
+    "cross_entropy": CROSS_ENTROPY,
+    "cosine_cross_entropy": Contender(
+        {"loss": "ldam", "max_margin": 0}, LR | {"scale": [10, 30]}, uses_k=False
+    ),
+    "focal": Contender(
+        {"loss": "focal"}, LR | {"loss_params": [{"gamma": g} for g in (0.5, 2.0)]}, uses_k=False
+    ),
+    "ldam": Contender({"loss": "ldam", "max_margin": 0.2}, LR | {"scale": [10, 30]}, uses_k=False),
+    "logit_adjusted": Contender({"loss": "logit_adjusted"}, {"lr": [3e-3, 1e-2]}, uses_k=False),
+    "smoothed_hinge": NOISE["smoothed_hinge"],
+    "noised_balanced": Contender({"loss": "noised_hinge"}, LR | {"epsilon": [0.3, 1.0]}),
+    "noised_imbalanced": Contender(
+        {"loss": "noised_hinge", "max_margin": 0.2, "epsilon": 0.1}, LR | {"scale": [20, 50]}
+    ),
+    "default": Contender({}, grid=None),
+    "default, max_margin=0.2": Contender({"max_margin": 0.2}, grid=None),
+}
 ALPHAS = (1e-3, 0.01, 0.1, 1.0, 10.0, 100.0, 1e3)
 BATCHES = (8, 32, 128, 770)
 AVERAGE_K_TAIL = {
-    "cross_entropy": Contender({"loss": "cross_entropy"}, uses_k=False),
-    "multi_label_head": Contender({"loss": "multi_label_head"}, {"alpha": [0.03, 0.1, 0.3, 1.0]}),
-    "proposal_head": Contender({"loss": "two_head_proposal"}, {"alpha": [0.03, 0.1, 0.3, 1.0]}),
-    "assume_negative": Contender({"loss": "assume_negative"}, uses_k=False),
+    "cross_entropy": CROSS_ENTROPY,
+    "multi_label_head": Contender({"loss": "multi_label_head"}, LR | {"alpha": [0.1, 1.0]}),
+    "proposal_head": Contender({"loss": "two_head_proposal"}, LR | {"alpha": [0.1, 1.0]}),
+    "assume_negative": Contender({"loss": "assume_negative"}, {"lr": [3e-3, 1e-2]}, uses_k=False),
     "default": Contender({}, grid=None),
 }
 CIFAR_TAIL = {
@@ -126,21 +146,20 @@ def label_noise(title, data):
     )
 
 
-def image_tail(title, data):
+def image_tail(title, data, ks):
     """Return an experiment on images with a long tail."""
     return Experiment(
         title=title,
         data=data,
         estimator="top_k",
         contenders=IMAGE_TAIL,
-        ks=(1, 3, 5),
+        ks=ks,
         rules=("top_k", "top_k_macro"),
         average="macro",
         grid=IMAGE_SEARCH | {"n_noise_samples": [5]},
         fixed=SMALL_NETWORK,
         budget=4,
         seeds=tuple(range(5)),
-        one_fit=True,
     )
 
 
@@ -218,10 +237,12 @@ EXPERIMENTS = {
         for p in (0.0, 0.4)
     },
     "long_tail_cifar100": image_tail(
-        "A long tail imposed on 50 classes of CIFAR-100: from 200 images to 4", CIFAR_TAIL
+        "A long tail imposed on 50 classes of CIFAR-100: from 200 images to 4",
+        CIFAR_TAIL,
+        (1, 3, 5),
     ),
     "long_tail_grocery": image_tail(
-        "The tail of Grocery Store as it is, 70 images to 16", {"name": "grocery_store"}
+        "The tail of Grocery Store as it is, 70 images to 16", {"name": "grocery_store"}, (1, 5)
     ),
     "average_k_tail_cifar100": Experiment(
         title="Average-K on a long tail imposed on 50 classes of CIFAR-100",
@@ -235,7 +256,6 @@ EXPERIMENTS = {
         fixed=SMALL_NETWORK,
         budget=4,
         seeds=tuple(range(5)),
-        one_fit=True,
     ),
     "sensitivity_top_k": sensitivity(
         "Sensitivity to epsilon, draws of noise and tau",
@@ -262,7 +282,7 @@ EXPERIMENTS = {
             for loss in ("cross_entropy", "multi_label_head", "two_head_proposal")
             for b in BATCHES
         },
-        (2, 5),
+        (5,),
         "average_k",
     ),
     **{f"cifar100_noise_{p}": cifar100_noise(p) for p in (0.0, 0.1, 0.2, 0.3, 0.4)},
@@ -343,7 +363,7 @@ TRIALS = {
         estimator="average_k",
         contenders={
             name: Contender(AVERAGE_K[name].params, uses_k=AVERAGE_K[name].uses_k)
-            for name in ("cross_entropy", "two_head")
+            for name in ("cross_entropy", "multi_label_head")
         },
         ks=(1.5, 2),
         rules=("average_k", "top_k_of_average_k"),

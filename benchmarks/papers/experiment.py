@@ -60,9 +60,6 @@ class Experiment:
         Configurations tried for each contender.
     tuning_seeds, seeds : tuple of int
         Seeds of splits and fits, for the search and for the test.
-    one_fit : bool
-        Whether one configuration is chosen for each network trained, by its mean validation
-        coverage over rules and set sizes, rather than one for each rule and set size.
     full : bool
         Whether it is too long to run without being asked to.
     """
@@ -79,7 +76,6 @@ class Experiment:
     budget: int = 12
     tuning_seeds: tuple = (100,)
     seeds: tuple = tuple(range(10))
-    one_fit: bool = False
     full: bool = False
 
     @property
@@ -141,18 +137,15 @@ class Experiment:
         """
         from .store import task_key
 
-        sums, first, chosen_with = {}, {}, {}
+        sums, first = {}, {}
         for task in self.tuning_tasks():
             for cell, result in zip(task["cells"], records[task_key(task)]["cells"]):
                 slot = (task["contender"], cell[0], cell[1])
-                choice = (task["contender"], task["k"]) if self.one_fit else slot
-                chosen_with.setdefault(slot, choice)
                 config = json.dumps([task["k"], task["params"]], sort_keys=True)
-                first.setdefault((choice, config), (task["k"], task["params"]))
-                totals = sums.setdefault(choice, {})
+                first.setdefault((slot, config), (task["k"], task["params"]))
+                totals = sums.setdefault(slot, {})
                 totals[config] = totals.get(config, 0.0) + result["coverage"]
-        best = {c: first[c, max(totals, key=totals.get)] for c, totals in sums.items()}
-        chosen = {slot: best[choice] for slot, choice in chosen_with.items()}
+        chosen = {slot: first[slot, max(totals, key=totals.get)] for slot, totals in sums.items()}
         return chosen | self._no_choice()
 
     def _no_choice(self):

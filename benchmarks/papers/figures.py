@@ -4,6 +4,9 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+import numpy as np
+
+from sksetvalued.metrics import SetSizeDisplay
 
 
 def draw_differences(m, rules, path):
@@ -24,6 +27,50 @@ def draw_differences(m, rules, path):
     for rule, ax in zip(rules, axes if len(rules) > 1 else [axes]):
         _draw_panel(ax, m, rule, (reference, rules[0]))
     figure.legend(*ax.get_legend_handles_labels(), loc="outside right upper", fontsize="small")
+    _save(figure, path)
+
+
+def draw_sizes(m, rule, k, path):
+    """Draw the sizes of the sets by shot group, one panel for each contender.
+
+    Returns whether the sizes were recorded.
+    """
+    names = [n for n in m.experiment.contenders if m.has(n, rule, k)]
+    sizes = {name: m.set_sizes(name, rule, k) for name in names}
+    sizes = {name: counts for name, counts in sizes.items() if counts is not None}
+    if not sizes:
+        return False
+    figure, axes = plt.subplots(
+        len(sizes), 1, figsize=(7, 2.6 * len(sizes)), layout="constrained", squeeze=False
+    )
+    for (name, counts), ax in zip(sizes.items(), axes[:, 0]):
+        groups, of_size = np.indices(counts.shape)
+        SetSizeDisplay(
+            np.repeat(of_size, counts.ravel()),
+            counts.shape[1],
+            groups=np.repeat(groups, counts.ravel()),
+            name=name,
+        ).plot(ax=ax)
+    _save(figure, path)
+    return True
+
+
+def draw_level_sets(record, path):
+    """Draw losses on the scores of three classes, the true one at the top."""
+    scores = np.array(record["scores"]) / 2
+    x, y = scores[:, 2] + scores[:, 1] / 2, scores[:, 1] * np.sqrt(3) / 2
+    panels = record["level_sets"]
+    figure, axes = plt.subplots(2, -(-len(panels) // 2), figsize=(11, 5.2), layout="constrained")
+    for (name, values), ax in zip(panels.items(), axes.flat):
+        drawn = ax.tricontourf(x, y, values, levels=np.linspace(0, 1, 11))
+        ax.set_title(name, fontsize="small")
+        ax.set_aspect("equal")
+        ax.set_axis_off()
+    figure.colorbar(drawn, ax=axes, shrink=0.7, label="loss, rescaled")
+    _save(figure, path)
+
+
+def _save(figure, path):
     figure.savefig(path, dpi=90, metadata={"Software": None})
     plt.close(figure)
 

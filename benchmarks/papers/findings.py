@@ -65,3 +65,6 @@ FINDINGS = [
         "against their figures.",
     ),
 ]
+
+#: (experiments that must have been run, text)
+ADVICE = []

@@ -4,7 +4,7 @@ from sksetvalued.losses import AverageKLoss
 
 
 class MultiLabelHeadLoss(AverageKLoss, name="multi_label_head"):
-    """The two-head loss, whose sets come from the multi-label head."""
+    """The two-head loss, whose sets come from the multi-label head, as in the thesis."""
 
     def scores(self, output):
         """Return the scores of the multi-label head."""

@@ -1,15 +1,16 @@
 """The page about the experiments, from their records alone."""
 
+import json
 import os
 from pathlib import Path
 
 from . import tables
 from .claims import CLAIMS
 from .configs import CHANGES, EXPERIMENTS, NOT_COVERED, TRIALS
-from .figures import draw_differences
-from .findings import FINDINGS
-from .runner import finished, result_file
-from .statistics import Measurements, verdict
+from .figures import draw_differences, draw_level_sets, draw_sizes
+from .findings import ADVICE, FINDINGS
+from .runner import finished, result_file, shapes_file
+from .statistics import Measurements, interval, verdict
 from .store import ResultFile
 
 HEADER = """# The papers' claims, measured with this package
@@ -33,6 +34,13 @@ intervals without a difference behind them one leaves zero out. Bold in tables o
 those that leave zero out.
 """
 
+SHAPES = """Non-zero entries of the gradient of the noised hinge in the scores of a sample (of
+100), K = 5, mean over the samples of the first epoch (ICML, Figure 2, which has 3 draws and
+prints 4 for large epsilon). CIFAR-100, 20 images per class, 5 seeds, a small convolutional
+network. The picture has the losses for three classes, true class at the top, K = 2, on scores that
+sum to 2, each rescaled to 0 ... 1 (ICML, Figure 1). `python -m benchmarks.papers shapes` measures
+both; times of an epoch against K (ICML, Figure 3) stand in [training.md](training.md)."""
+
 
 def write(page, folder=None):
     """Write the page, and the figures beside the records.
@@ -54,7 +62,9 @@ def write(page, folder=None):
         if m.seeds:
             sections += _section(name, m, len(tuning), chosen, records)
             sections += _picture(page, m, result_file(name, folder).with_suffix(".png"))
-    lines = [HEADER, *_findings(measured), *_claims(measured), *sections, *_not_run(measured)]
+    shapes = _shapes(page, shapes_file(folder))
+    lines = [HEADER, *_findings(measured), *_claims(measured), *sections, *shapes]
+    lines += [*_not_run(measured), *_advice(measured)]
     page.write_text("\n".join(lines).rstrip() + "\n")
 
 
@@ -63,25 +73,36 @@ def _findings(measured):
     return ["## What it says", "", *(f"- {text}" for text in texts), ""] if texts else []
 
 
+def _advice(measured):
+    texts = [text for names, text in ADVICE if all(measured[name].seeds for name in names)]
+    return ["", "## Which loss, rule and parameters", "", *(f"- {text}" for text in texts)]
+
+
 def _claims(measured):
     lines = ["## Claim by claim", ""]
     for claim in CLAIMS:
-        m = measured[claim.experiment]
-        ks = [k for k in m.experiment.ks if m.has(*claim.left, k) and m.has(*claim.right, k)]
-        if not ks:
+        seen = [_seen(claim, name, measured[name]) for name in claim.experiments]
+        seen = [line for line in seen if line]
+        if not seen:
             continue
-        gaps = {k: m.difference(claim.left, claim.right, k) for k in ks}
-        figures = "; ".join(
-            f"K = {k}: {tables.with_interval(*gap, sign=True)}" for k, gap in gaps.items()
-        )
         names = " minus ".join(f"{name} by `{rule}`" for name, rule in (claim.left, claim.right))
-        lines += [
-            f"**{claim.text}.** Papers: {claim.printed}.",
-            f"Here (`{claim.experiment}`), {names}: {figures}.",
-            f"Verdict: {claim.judge({k: verdict(*gap) for k, gap in gaps.items()})}.",
-            "",
-        ]
+        what = {"coverage": "", "top_1": ", top-1"}.get(claim.figure, f", {claim.figure} samples")
+        lines += [f"**{claim.text}.** Papers: {claim.printed}.", f"Here, {names}{what}:", ""]
+        lines += [*seen, ""]
     return lines if len(lines) > 2 else []
+
+
+def _seen(claim, name, m):
+    """Return the line of a claim about one experiment, or None if it was not measured."""
+    ks = [k for k in m.experiment.ks if m.has(*claim.left, k) and m.has(*claim.right, k)]
+    if not ks:
+        return None
+    gaps = {k: m.difference(claim.left, claim.right, k, claim.figure) for k in ks}
+    figures = "; ".join(
+        f"K = {k}: {tables.with_interval(*gap, sign=True)}" for k, gap in gaps.items()
+    )
+    judged = claim.judge({k: verdict(*gap) for k, gap in gaps.items()})
+    return f"- `{name}`: {figures}. Verdict: {judged}."
 
 
 def _section(name, m, n_tuning, chosen, records):
@@ -101,35 +122,72 @@ def _section(name, m, n_tuning, chosen, records):
     first, *others = rules
     for rule in others:
         lines += tables.rule_table(m, rule, first)
-    lines += ["### Nothing tuned, against the best of all", "", *tables.default_table(m)]
+    if experiment.estimator == "top_k" and 1 not in experiment.ks:
+        lines += ["### The likeliest class", "", *tables.top_1_table(m)]
+    lines += _titled("### Nothing tuned, against the best of all", tables.default_table(m))
     if m.shot_groups():
         lines += ["### By number of training samples", ""]
         lines += ["few: fewer than 20, medium: 20 to 100, many: more than 100.", ""]
         for k in experiment.ks:
             for rule in experiment.rules:
                 lines += tables.shot_table(m, rule, k)
-    return [*lines, "### Chosen configurations", "", *tables.choice_table(experiment, chosen)]
+                lines += tables.size_table(m, rule, k)
+    return lines + _titled("### Chosen configurations", tables.choice_table(experiment, chosen))
+
+
+def _titled(title, lines):
+    return [title, "", *lines] if lines else []
 
 
 def _picture(page, m, path):
     rules = [rule for rule in m.experiment.rules if not rule.startswith("top_k_of")]
     draw_differences(m, rules, path)
-    address = Path(os.path.relpath(path.resolve(), page.resolve().parent)).as_posix()
-    return [f"![Differences to the reference]({address})", ""]
+    lines = [_image("Differences to the reference", path, page), ""]
+    sizes = path.with_name(f"{path.stem}_sizes.png")
+    if draw_sizes(m, rules[0], m.experiment.ks[-1], sizes):
+        lines += [_image("Sizes of the sets", sizes, page), ""]
+    return lines
+
+
+def _image(text, path, page):
+    return f"![{text}]({Path(os.path.relpath(path.resolve(), page.resolve().parent)).as_posix()})"
+
+
+def _shapes(page, path):
+    """Return the section on gradients and level sets, and draw its pictures."""
+    if not path.exists():
+        return []
+    record = json.loads(path.read_text())
+    draw_level_sets(record, path.with_suffix(".png"))
+    draws = sorted({row["n_draws"] for row in record["gradients"]})
+    rows = []
+    for epsilon in sorted({row["epsilon"] for row in record["gradients"]}):
+        cells = [
+            [
+                row["n_nonzero"]
+                for row in record["gradients"]
+                if (row["epsilon"], row["n_draws"]) == (epsilon, n)
+            ]
+            for n in draws
+        ]
+        rows.append([f"{epsilon:g}", *(tables.with_interval(*interval(c)) for c in cells)])
+    header = ["epsilon", *(f"{n} draws" for n in draws)]
+    return [
+        "## The losses themselves", "", SHAPES, "", *tables.table(header, rows),
+        _image("Level sets of the losses", path.with_suffix(".png"), page), "",
+    ]  # fmt: skip
 
 
 def _protocol(name, m, n_tuning, records):
     experiment = m.experiment
     arguments = ", ".join(f"{k}={v}" for k, v in experiment.data.items() if k != "name")
-    grid = "; ".join(f"{key}: {values}" for key, values in experiment.grid.items())
     seconds = sum(record["seconds"] for record in records.values()) / 60
     missing = sorted(set(experiment.seeds) - set(m.seeds))
     unused = len(records) - n_tuning - len(m.seeds) * m.n_tasks
     lines = [
         f"`{name}`: data `{experiment.data['name']}` ({arguments}); "
         f"{experiment.average} coverage; fixed: {experiment.fixed or 'nothing'}. "
-        f"{experiment.budget} configurations per loss and K, common values {grid}; "
-        f"search on seed {', '.join(map(str, experiment.tuning_seeds))} ({n_tuning} fits).",
+        + _search(experiment, n_tuning),
         f"Tests on {len(m.seeds)} of {len(experiment.seeds)} planned seeds"
         + (f"; not run, or not whole: {missing}" if missing else "")
         + f". {len(records)} fits in the file, {seconds:.0f} minutes of training in all"
@@ -138,6 +196,17 @@ def _protocol(name, m, n_tuning, records):
     ]
     own = [f"{n}: {c.params | (c.grid or {})}" for n, c in experiment.contenders.items()]
     return [*lines, "", f"Own values of each loss: {'; '.join(own)}."]
+
+
+def _search(experiment, n_tuning):
+    if not experiment.tuning_tasks():
+        return "Nothing searched: each line is a setting of its own."
+    grid = "; ".join(f"{key}: {values}" for key, values in experiment.grid.items())
+    return (
+        f"{experiment.budget} configurations per loss and K, "
+        f"common values {grid}; search on seed "
+        f"{', '.join(map(str, experiment.tuning_seeds))} ({n_tuning} fits)."
+    )
 
 
 def _not_run(measured):

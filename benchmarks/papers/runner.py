@@ -16,6 +16,11 @@ def result_file(name, folder=None):
     return Path(folder or RESULTS) / f"{name}.jsonl"
 
 
+def shapes_file(folder=None):
+    """Return the path of what `shapes` measures."""
+    return Path(folder or RESULTS) / "loss_shapes.json"
+
+
 def run_experiment(experiment, path, folder, n_jobs=1, run=run_task):
     """Tune, then test; whatever has a record in the file is not run again.
 

@@ -7,6 +7,7 @@ import numpy as np
 from scipy import stats
 
 BETTER, WORSE, LEVEL = "better", "worse", "no difference seen"
+SHOTS = ("few", "medium", "many")
 
 
 def interval(values):
@@ -44,28 +45,51 @@ class Measurements:
             for record in by_seed[seed]:
                 name = record["task"]["contender"]
                 for (rule, k), figures in zip(record["task"]["cells"], record["cells"]):
-                    self._figures[name, rule, k, seed] = figures
+                    self._figures[name, rule, k, seed] = figures | {"top_1": record["top_1"]}
 
     def has(self, name, rule, k):
         """Return whether the cell was measured."""
         return bool(self.seeds) and (name, rule, k, self.seeds[0]) in self._figures
 
-    def values(self, name, rule, k, figure="coverage", shots=None):
-        """Return a figure of a cell at each seed; coverages are in percent."""
+    def values(self, name, rule, k, figure="coverage"):
+        """Return a figure of a cell at each seed; all but the average size are in percent.
+
+        Parameters
+        ----------
+        name, rule : str
+        k : float
+        figure : {"coverage", "top_1", "size", "few", "medium", "many"}
+            The last three are the coverages of these classes.
+        """
         cells = [self._figures[name, rule, k, seed] for seed in self.seeds]
-        if shots is not None:
-            return np.array([100 * cell["shots"][shots] for cell in cells])
-        factor = 100 if figure == "coverage" else 1
+        if figure in SHOTS:
+            return np.array([100 * cell["shots"][figure] for cell in cells])
+        factor = 1 if figure == "size" else 100
         return np.array([factor * cell[figure] for cell in cells])
+
+    def set_sizes(self, name, rule, k):
+        """Return how many sets of 0, 1, ... classes there are in all seeds, by shot group.
+
+        None where sizes were not recorded.
+        """
+        cells = [self._figures[name, rule, k, seed] for seed in self.seeds]
+        if "set_sizes" not in cells[0]:
+            return None
+        length = max(len(counts) for cell in cells for counts in cell["set_sizes"])
+        padded = [
+            [counts + [0] * (length - len(counts)) for counts in cell["set_sizes"]]
+            for cell in cells
+        ]
+        return np.sum(padded, axis=0)
 
     def shot_groups(self):
         """Return the shot groups there are."""
         groups = next(iter(self._figures.values())).get("shots", {}) if self._figures else {}
-        return [group for group in ("few", "medium", "many") if group in groups]
+        return [group for group in SHOTS if group in groups]
 
-    def difference(self, left, right, k):
+    def difference(self, left, right, k, figure="coverage"):
         """Return mean and half-width of the paired difference of two (contender, rule)."""
-        return interval(self.values(*left, k) - self.values(*right, k))
+        return interval(self.values(*left, k, figure) - self.values(*right, k, figure))
 
 
 def verdict(mean, half_width):

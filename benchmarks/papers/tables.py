@@ -3,7 +3,9 @@
 import json
 import math
 
-from .statistics import BETTER, WORSE, interval, verdict
+import numpy as np
+
+from .statistics import BETTER, SHOTS, WORSE, interval, verdict
 
 RULE_TITLES = {
     "average_k": "Sets of K classes on average, by one threshold on softmax scores",
@@ -84,26 +86,52 @@ def shot_table(m, rule, k):
     """Return the coverage of the classes with few, medium and many training samples."""
     groups = m.shot_groups()
     rows = [
-        [name, *(with_interval(*interval(m.values(name, rule, k, shots=g))) for g in groups)]
+        [name, *(with_interval(*interval(m.values(name, rule, k, g))) for g in groups)]
         for name in m.experiment.contenders
         if m.has(name, rule, k)
     ]
     return table([f"`{rule}`, K = {k}", *groups], rows)
 
 
+def top_1_table(m):
+    """Return the accuracy of the likeliest class, and its differences to the reference."""
+    reference, rule = next(iter(m.experiment.contenders)), m.experiment.rules[0]
+    rows = []
+    for name in m.experiment.contenders:
+        for k in m.experiment.ks:
+            gap = m.difference((name, rule), (reference, rule), k, "top_1")
+            gap = "" if name == reference else _signed(gap)
+            rows.append([name, k, with_interval(*interval(m.values(name, rule, k, "top_1"))), gap])
+    return table(["", "trained for K", "top-1", f"minus {reference}"], rows, n_texts=2)
+
+
+def size_table(m, rule, k):
+    """Return the average size of the sets by number of training samples of the true class."""
+    groups = m.shot_groups()
+    rows = []
+    for name in m.experiment.contenders:
+        sizes = m.set_sizes(name, rule, k) if m.has(name, rule, k) else None
+        if sizes is not None:
+            by_group = dict(zip(SHOTS, sizes))
+            means = [np.average(np.arange(len(by_group[g])), weights=by_group[g]) for g in groups]
+            rows.append([name, *(f"{mean:.2f}" for mean in means)])
+    return table([f"Average size, `{rule}`, K = {k}", *groups], rows) if rows else []
+
+
 def choice_table(experiment, chosen):
     """Return the configurations chosen on validation data."""
     rows = []
     for name, contender in experiment.contenders.items():
-        for rule, k in experiment.cells(name):
+        cells = experiment.cells(name) if len(experiment.configurations(name)) > 1 else []
+        for rule, k in cells:
             _, params = chosen[name, rule, k]
             text = ", ".join(
                 f"{key}={json.dumps(value)}"
                 for key, value in sorted(params.items())
                 if key not in contender.params
             )
-            rows.append([name, f"`{rule}`", k, text or "as they are"])
-    return table(["", "rule", "K", "chosen"], rows, n_texts=4)
+            rows.append([name, f"`{rule}`", k, text])
+    return table(["", "rule", "K", "chosen"], rows, n_texts=4) if rows else []
 
 
 def default_table(m):
@@ -118,6 +146,5 @@ def default_table(m):
             for rule in rules:
                 gap = m.difference((name, rule), best, k)
                 rows.append([name, f"`{rule}`", k, f"{best[0]}, `{best[1]}`", _signed(gap)])
-    return table(
-        ["untuned", "rule", "K", "best in the tests", "difference to it"], rows, n_texts=4
-    )
+    header = ["untuned", "rule", "K", "best in the tests", "difference to it"]
+    return table(header, rows, n_texts=4) if rows else []

@@ -66,7 +66,7 @@ def test_a_killed_experiment_resumes_and_its_page_follows_from_its_records(tmp_p
 
     page = tmp_path / "page.md"
     assert start("report", "--results", tmp_path, "--page", page).wait() == 0
-    mean = mean_coverage(records, "two_head", "average_k", 2)
+    mean = mean_coverage(records, "multi_label_head", "average_k", 2)
     assert re.search(rf"\D({mean:.1f}|{mean:.2f}) ±", page.read_text())
 
 
