@@ -61,8 +61,10 @@ def draw_level_sets(record, path):
     x, y = scores[:, 2] + scores[:, 1] / 2, scores[:, 1] * np.sqrt(3) / 2
     panels = record["level_sets"]
     figure, axes = plt.subplots(2, -(-len(panels) // 2), figsize=(11, 5.2), layout="constrained")
+    levels = np.linspace(0, 1, 11)
     for (name, values), ax in zip(panels.items(), axes.flat):
-        drawn = ax.tricontourf(x, y, values, levels=np.linspace(0, 1, 11))
+        # A plateau on the highest level is not drawn.
+        drawn = ax.tricontourf(x, y, np.minimum(values, 0.9999), levels=levels)
         ax.set_title(name, fontsize="small")
         ax.set_aspect("equal")
         ax.set_axis_off()
