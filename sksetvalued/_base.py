@@ -185,7 +185,8 @@ class DeepEstimator(BaseEstimator):
                 self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=reset
             )
             keep = not training and self._built_in_network() and self.net_.device == "cpu"
-            inputs = table_inputs(X, None if keep else torch.float32)
+            dtype = None if keep else torch.float32
+            inputs = table_inputs(X, dtype, keep_sparse=not self.compile)
         else:
             inputs = media_inputs(X, kind, vars(self)["transform"])
         if reset:
@@ -288,6 +289,8 @@ class DeepEstimator(BaseEstimator):
         )
         if len(self.input_shape_) == 3:
             module = module.to(memory_format=torch.channels_last)
+        if getattr(train.inputs, "keep_sparse", False):
+            module.expect_sparse_rows()
         n_batches = len(training.make_batches(train, self.batch_size_))
         return training.make_net(
             module, criterion, train.inputs, self._monitor(valid), n_batches, self._options()

@@ -8,13 +8,14 @@ import torch
 from torch.utils.data import Dataset
 
 from ._base import Inputs
-from ._tables import ArrayInputs, SparseInputs
+from ._tables import ArrayInputs, SparseInputs, SparseRows
 from ._torch_datasets import dataset_targets
 
 __all__ = [
     "ArrayInputs",
     "Inputs",
     "SparseInputs",
+    "SparseRows",
     "dataset_targets",
     "input_kind",
     "media_inputs",
@@ -69,7 +70,7 @@ def media_inputs(X, kind, transform=None):
     return kinds[kind](X, transform)
 
 
-def table_inputs(X, dtype=None):
+def table_inputs(X, dtype=None, keep_sparse=False):
     """Return the inputs of a validated feature table.
 
     Parameters
@@ -77,7 +78,9 @@ def table_inputs(X, dtype=None):
     X : ndarray or CSR matrix of shape (n_samples, n_features)
     dtype : torch.dtype, optional
         Type of the batches.
+    keep_sparse : bool, default=False
+        Whether the network can take batches that are sparse.
     """
     if sp.issparse(X):
-        return SparseInputs(X, dtype)
+        return SparseInputs(X, dtype, keep_sparse)
     return ArrayInputs(np.asarray(X), dtype)

@@ -51,13 +51,67 @@ class ArrayInputs(Inputs):
         return type(self)(self.data.to(device))
 
 
-class SparseInputs(Inputs):
-    """Rows of a CSR matrix, made dense batch by batch."""
+class SparseRows:
+    """A batch of CSR rows, for layers that need not see the zeros.
 
-    def __init__(self, data, dtype=None):
+    Parameters
+    ----------
+    columns : Tensor of shape (n_stored,)
+        Column of each value, row after row.
+    starts : Tensor of shape (n_samples,)
+        Position of the first value of each row.
+    values : Tensor of shape (n_stored,)
+    n_columns : int
+    """
+
+    ndim = 2
+
+    def __init__(self, columns, starts, values, n_columns):
+        self.columns = columns
+        self.starts = starts
+        self.values = values
+        self.n_columns = n_columns
+
+    def __len__(self):
+        return len(self.starts)
+
+    def to(self, device, non_blocking=False):
+        """Return the batch on a device."""
+        parts = (self.columns, self.starts, self.values)
+        parts = (part.to(device, non_blocking=non_blocking) for part in parts)
+        return SparseRows(*parts, self.n_columns)
+
+    def to_dense(self):
+        """Return the batch as a tensor of shape (n_samples, n_columns)."""
+        end = self.starts.new_tensor([len(self.values)])
+        counts = torch.cat([self.starts[1:], end]) - self.starts
+        rows = torch.arange(len(self), device=counts.device).repeat_interleave(counts)
+        dense = self.values.new_zeros(len(self), self.n_columns)
+        return dense.index_put_((rows, self.columns.long()), self.values, accumulate=True)
+
+
+class SparseInputs(Inputs):
+    """Rows of a CSR matrix, made dense batch by batch, or kept sparse.
+
+    Parameters
+    ----------
+    data : CSR matrix of shape (n_samples, n_features)
+    dtype : torch.dtype, optional
+        Type of the batches; that of `data` by default.
+    keep_sparse : bool, default=False
+        Whether batches are :class:`SparseRows` where few enough values are stored.
+    """
+
+    #: Share of stored values up to which products that skip the zeros are faster.
+    largest_density = 0.05
+
+    def __init__(self, data, dtype=None, keep_sparse=False):
         if dtype is not None:
             data = data.astype(torch.empty(0, dtype=dtype).numpy().dtype, copy=False)
         self.data = data
+        self.keep_sparse = keep_sparse and data.nnz <= self.largest_density * np.prod(
+            data.shape, dtype=float
+        )
 
     @property
     def dtype(self):
@@ -71,9 +125,14 @@ class SparseInputs(Inputs):
         return self.data.shape[0]
 
     def take(self, indices):
-        return torch.from_numpy(self.data[indices.cpu().numpy()].toarray())
+        rows = self.data[indices.cpu().numpy()]
+        if not self.keep_sparse:
+            return torch.from_numpy(rows.toarray())
+        starts = rows.indptr[:-1].astype(rows.indices.dtype, copy=False)
+        parts = (torch.from_numpy(part) for part in (rows.indices, starts, rows.data))
+        return SparseRows(*parts, rows.shape[1])
 
     def subset(self, indices, training=False):
         if len(indices) == len(self):
             return self
-        return type(self)(self.data[np.asarray(indices)])
+        return type(self)(self.data[np.asarray(indices)], keep_sparse=self.keep_sparse)

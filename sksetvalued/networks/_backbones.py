@@ -6,6 +6,32 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from sksetvalued.inputs import SparseRows
+
+
+class RowLinear(nn.Linear):
+    """Affine map of the rows of a batch, dense or :class:`SparseRows`.
+
+    Of sparse rows only the stored values are read, forward and backward.
+    """
+
+    def store_by_columns(self):
+        """Lay the weights out in memory as sparse rows read them, one column after another."""
+        self.weight = nn.Parameter(self.weight.detach().t().contiguous().t())
+
+    def forward(self, x):
+        """Return the map of each row."""
+        if not isinstance(x, SparseRows):
+            return super().forward(x)
+        sums = F.embedding_bag(
+            x.columns,
+            self.weight.t().contiguous(),
+            x.starts,
+            mode="sum",
+            per_sample_weights=x.values,
+        )
+        return sums + self.bias
+
 
 class MLP(nn.Sequential):
     """Multi-layer perceptron; inputs of several dimensions are flattened.
@@ -33,7 +59,8 @@ class MLP(nn.Sequential):
         layers = [nn.Flatten()] if len(input_shape) > 1 else []
         width = torch.Size(input_shape).numel()
         for n_units in hidden:
-            layers += [nn.Linear(width, n_units), nn.ReLU()]
+            layer = nn.Linear if layers else RowLinear
+            layers += [layer(width, n_units), nn.ReLU()]
             if dropout:
                 layers.append(nn.Dropout(dropout))
             width = n_units

@@ -5,6 +5,9 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from sksetvalued.inputs import SparseRows
+from sksetvalued.networks._backbones import MLP, RowLinear
+
 
 class ChannelStatistics(NamedTuple):
     """Mean and spread of the channels of images, in the units the network sees.
@@ -91,6 +94,17 @@ class Network(nn.Module):
         self.backbone = backbone
         self.head = head
 
+    def expect_sparse_rows(self):
+        """Prepare for batches of :class:`SparseRows`, where the first layer can take them."""
+        if self._takes_sparse_rows():
+            self.backbone[0].store_by_columns()
+
+    def _takes_sparse_rows(self):
+        first = next(iter(self.backbone.children()), None)
+        return isinstance(self.backbone, MLP) and isinstance(first, RowLinear)
+
     def forward(self, x):
         """Return the scores of a batch."""
+        if isinstance(x, SparseRows) and not self._takes_sparse_rows():
+            x = x.to_dense()
         return self.head(self.backbone(self.normalize(x)))

@@ -1,0 +1,148 @@
+"""Sparse tables: batches that keep their zeros out of the computation."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from torch import nn
+
+from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier, load, save
+from sksetvalued.inputs import SparseInputs, SparseRows
+from sksetvalued.networks import MLP, LinearHead, Network
+
+N_COLUMNS, N_CLASSES = 400, 5
+
+
+def table(n_samples=120, seed=0):
+    """Return rows with 2 % of values, the columns of a class more often, and labels."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(n_samples) % N_CLASSES
+    own = rng.integers(0, N_COLUMNS // N_CLASSES, (n_samples, 5)) + y[:, None] * 80
+    columns = np.concatenate([own, rng.integers(0, N_COLUMNS, (n_samples, 3))], axis=1)
+    rows = np.repeat(np.arange(n_samples), 8)
+    X = sp.csr_matrix((np.ones(rows.size), (rows, columns.ravel())), (n_samples, N_COLUMNS))
+    X = sp.csr_matrix(sp.diags((np.arange(n_samples) % 40 != 0).astype(float)) @ X)
+    X.eliminate_zeros()
+    return X, y
+
+
+def rows_of(matrix, dtype=torch.float64):
+    inputs = SparseInputs(matrix, dtype, keep_sparse=True)
+    batch = inputs.take(torch.arange(len(inputs)))
+    assert isinstance(batch, SparseRows)
+    return batch
+
+
+@pytest.mark.parametrize("rows", [slice(0, 50), slice(0, 1), slice(1, 2)])
+def test_sparse_rows_are_the_rows(rows):
+    """Among them is the row without any value, also alone."""
+    X = table()[0][rows]
+    assert torch.equal(rows_of(X).to_dense(), torch.from_numpy(X.toarray()))
+    assert len(rows_of(X)) == X.shape[0]
+
+
+def test_values_stored_twice_are_added():
+    X = sp.csr_matrix((np.ones(3), np.array([7, 7, 2]), np.array([0, 2, 3])), (2, N_COLUMNS))
+    dense = torch.from_numpy(X.toarray())
+    assert dense[0, 7] == 2
+    batch = rows_of(X)
+    assert torch.equal(batch.to_dense(), dense)
+    layer = MLP((N_COLUMNS,), hidden=(3,)).double()
+    torch.testing.assert_close(layer(batch), layer(dense))
+
+
+@pytest.mark.parametrize("by_columns", [True, False])
+@pytest.mark.parametrize("rows", [slice(0, 50), slice(0, 1)])
+def test_a_perceptron_maps_sparse_rows_as_it_maps_dense_ones(rows, by_columns):
+    X = table()[0][rows]
+    network = Network(nn.Identity(), MLP((N_COLUMNS,), (7, 4)), LinearHead(4, 3)).double()
+    if by_columns:
+        network.expect_sparse_rows()
+    assert network.backbone[0].weight.t().is_contiguous() == by_columns
+    results = []
+    for batch in (rows_of(X), torch.from_numpy(X.toarray())):
+        network.zero_grad()
+        scores = network(batch)
+        scores.square().sum().backward()
+        results.append([scores.detach(), *(p.grad for p in network.parameters())])
+    for sparse, dense in zip(*results, strict=True):
+        torch.testing.assert_close(sparse, dense)
+
+
+def test_other_networks_are_given_dense_rows():
+    X = table()[0]
+    seen = []
+
+    class Spy(nn.Linear):
+        def forward(self, x):
+            seen.append(x)
+            return super().forward(x)
+
+    for backbone in (MLP((N_COLUMNS,), hidden=()), Spy(N_COLUMNS, 4)):
+        network = Network(nn.Identity(), backbone, nn.Identity()).double()
+        network.expect_sparse_rows()
+        dense = torch.from_numpy(X.toarray())
+        assert torch.equal(network(rows_of(X)), network(dense))
+    assert all(torch.is_tensor(x) for x in seen)
+    assert len(seen) == 2
+
+
+@pytest.mark.parametrize("density", [0.04, 0.06])
+def test_only_few_values_are_worth_it(density):
+    X = sp.random(50, 200, density=density, format="csr", random_state=0)
+    batch = SparseInputs(X, keep_sparse=True).take(torch.arange(5))
+    assert isinstance(batch, SparseRows) == (density < 0.05)
+
+
+@pytest.mark.parametrize(
+    "clf",
+    [
+        TopKClassifier(k=2, loss="cross_entropy"),
+        TopKClassifier(k=2),
+        AverageKClassifier(k=2),
+        AverageKClassifier(k=2, backbone=()),
+        AverageKClassifier(k=2, backbone=(16, 8), validation_fraction=0.2),
+    ],
+)
+def test_training_on_a_sparse_table_is_training_on_the_dense_one(clf, monkeypatch):
+    X, y = table()
+    clf.set_params(max_epochs=4, random_state=0)
+    dense = clf.fit(X.toarray(), y).decision_function(X.toarray())
+    assert np.ptp(dense) > 0.1
+    monkeypatch.setattr(sp.csr_matrix, "toarray", None)
+    monkeypatch.setattr(sp.csr_array, "toarray", None)
+    for matrix in (X, sp.csr_array(X)):
+        np.testing.assert_allclose(clf.fit(matrix, y).decision_function(matrix), dense, atol=1e-4)
+
+
+def test_scores_of_a_row_do_not_depend_on_the_others():
+    X, y = table()
+    clf = TopKClassifier(k=2, max_epochs=2, random_state=0).fit(X, y)
+    scores = clf.decision_function(X)
+    for i in (0, 1, 40):
+        np.testing.assert_array_equal(clf.decision_function(X[i]), scores[i : i + 1])
+
+
+def test_half_precision_and_compiled_networks_take_sparse_tables():
+    X, y = table()
+    for params in ({"precision": "bf16"}, {"compile": True}):
+        clf = TopKClassifier(k=2, max_epochs=8, lr=1e-2, random_state=0, **params).fit(X, y)
+        assert clf.score(X, y) > 0.8
+
+
+def test_a_saved_model_gives_the_same_scores(tmp_path):
+    X, y = table()
+    clf = AverageKClassifier(k=2, max_epochs=2, random_state=0).fit(X, y)
+    save(clf, tmp_path / "model")
+    loaded = load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.decision_function(X), clf.decision_function(X))
+    np.testing.assert_array_equal(loaded.predict_set(X.toarray()), clf.predict_set(X))
+
+
+def test_sparse_tables_of_several_labels():
+    X, y = table()
+    Y = np.eye(N_CLASSES, dtype=int)[y] | np.eye(N_CLASSES, dtype=int)[(y + 1) % N_CLASSES]
+    clf = SparseTopClassifier(size=2, max_epochs=4, random_state=0)
+    dense = clf.fit(X.toarray(), Y).decision_function(X.toarray())
+    for targets in (Y, sp.csr_matrix(Y)):
+        np.testing.assert_allclose(clf.fit(X, targets).decision_function(X), dense, atol=1e-4)
