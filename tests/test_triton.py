@@ -1,11 +1,5 @@
-"""Laws of the Triton kernels, on a GPU or else in Triton's interpreter.
+"""Laws of the kernel of the noised losses, and of the choice of kernels."""
 
-The interpreter has to be chosen before Triton is imported: without a GPU one test runs the others
-of this file again, in a process of its own.
-"""
-
-import os
-import re
 import subprocess
 import sys
 
@@ -14,9 +8,11 @@ import pytest
 import reference
 import torch
 from scipy.stats import chi2_contingency, chisquare, kstest
+from triton_tools import DEVICE, INTERPRETED, compile_kernel, compiles, on_device
+from triton_tools import run_in_interpreter as run
 
 from sksetvalued.losses import NoisedTopKHingeLoss
-from sksetvalued.operators import _noised, noised_top_k_sum
+from sksetvalued.operators import _noised, _triton, noised_top_k_sum
 from sksetvalued.operators._noised import select_noised
 
 triton = pytest.importorskip("triton")
@@ -24,31 +20,14 @@ tl = pytest.importorskip("triton.language")
 _triton_noised = pytest.importorskip("sksetvalued.operators._triton_noised")
 four_normals, select_in_one_pass = _triton_noised.four_normals, _triton_noised.select_in_one_pass
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = "cpu" if INTERPRETED else "cuda"
 TILE = 16
-on_device = pytest.mark.skipif(
-    not INTERPRETED and not torch.cuda.is_available(),
-    reason="no GPU; run again in the interpreter by test_laws_hold_in_the_interpreter",
-)
 
 
 def test_laws_hold_in_the_interpreter():
-    if INTERPRETED:
-        pytest.skip("this is the interpreter")
-    command = [sys.executable, "-m", "pytest", __file__, "-q", "-n", "0", "-m", "not slow"]
-    run = subprocess.run(
-        command,
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert int(re.search(r"(\d+) passed", run.stdout)[1]) >= 20, run.stdout
+    run(__file__, at_least=20)
 
 
-@pytest.mark.skipif(INTERPRETED, reason="the interpreter does not compile")
+@compiles
 @pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize(
     ("dtype", "k", "shared", "last_only"),
@@ -67,15 +46,9 @@ def test_kernel_compiles_to_machine_code(
         "LAST_ONLY": last_only,
     }
     types = [f"*{dtype}", "i64", "i32", "i32", "i32", "fp32", "*i64", "*i32", "*i64", "*fp32"]
-    signature = dict(zip(_triton_noised._select_kernel.arg_names, types))
-    source = triton.compiler.ASTSource(
-        _triton_noised._select_kernel,
-        {**signature, **dict.fromkeys(constants, "constexpr")},
-        constexprs=constants,
+    compiled = compile_kernel(
+        _triton_noised._select_kernel, types, constants, capability, _triton_noised._SETTINGS
     )
-    target = triton.backends.compiler.GPUTarget("cuda", capability, 32)
-    compiled = triton.compile(source, target=target, options=_triton_noised._SETTINGS)
-    assert compiled.asm["cubin"][:4] == b"\x7fELF"
     assert ".local" not in compiled.asm["ptx"]  # nothing is kept outside the registers
 
 
@@ -347,10 +320,10 @@ def test_kernel_is_for_single_precision_on_a_gpu():
 def test_without_a_c_compiler_triton_is_not_used(monkeypatch):
     monkeypatch.setattr("os.path.exists", lambda _: True)
     monkeypatch.setenv("CC", "cc")
-    assert _noised._has_triton.__wrapped__()
+    assert _triton.has_triton.__wrapped__()
     monkeypatch.delenv("CC")
     monkeypatch.setattr("shutil.which", lambda _: None)
-    assert not _noised._has_triton.__wrapped__()
+    assert not _triton.has_triton.__wrapped__()
 
 
 @pytest.mark.skipif(INTERPRETED, reason="it is run in the other process")

@@ -1,17 +1,12 @@
 """The k-th largest score, smoothed by noise."""
 
-import functools
-import importlib.util
-import os
-import shutil
-import sysconfig
-
 import torch
 
 from ._checks import check_k, check_number, check_positive_integer, check_scores
 from ._lazy import plan_lazily, select_lazily
 from ._precision import at_least_float32
 from ._top_k import k_largest, kth_largest
+from ._triton import fits_kernels
 
 __all__ = ["noised_top_k", "noised_top_k_sum"]
 
@@ -22,19 +17,9 @@ _AT_ONCE, _AT_ONCE_ELSEWHERE = 1 << 16, 1 << 24
 _MAX_K_IN_ONE_PASS = 64
 
 
-@functools.cache
-def _has_triton():
-    """Return whether Triton is there, and the C compiler and headers that it needs."""
-    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
-    headers = os.path.join(sysconfig.get_path("include"), "Python.h")
-    found = importlib.util.find_spec("triton") is not None
-    return found and compiler is not None and os.path.exists(headers)
-
-
 def _fits_one_pass(scores, k):
     """Return whether the Triton kernel, which computes in single precision, is to be used."""
-    single = scores.dtype == torch.float32
-    return scores.is_cuda and single and k <= _MAX_K_IN_ONE_PASS and _has_triton()
+    return k <= _MAX_K_IN_ONE_PASS and fits_kernels(scores)
 
 
 def check_noise(noise, scores):

@@ -13,6 +13,8 @@ import torch
 import triton
 import triton.language as tl
 
+from ._triton_rows import ordered_keys
+
 #: Classes of a tile; a power of two.
 _TILE = 1024
 #: A segment has at least so many classes.
@@ -62,14 +64,6 @@ def four_normals(seed, quad, stream):
 
 
 @triton.jit
-def _ordered_keys(values):
-    """Return integers that are ordered like float32 `values`, NaN above all."""
-    bits = values.to(tl.int32, bitcast=True)
-    keys = tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
-    return tl.where(values != values, 0x7FC00000, keys)
-
-
-@triton.jit
 def _select_kernel(
     scores,
     row_stride,
@@ -113,7 +107,7 @@ def _select_kernel(
         classes = start + tl.arange(0, TILE)
         inside = classes < last
         values = tl.load(scores + classes, mask=inside, other=0.0).to(tl.float32)
-        keys = tl.where(inside, _ordered_keys(values + epsilon * normals), _EMPTY)
+        keys = tl.where(inside, ordered_keys(values + epsilon * normals), _EMPTY)
         top, place = tl.max(keys, axis=0, return_indices=True)
         while top > threshold:
             replaced = slots == weakest

@@ -39,6 +39,14 @@ def join_largest(first, second, third, fourth):
     return joined.reshape((4 * first.shape[0],))
 
 
+@triton.jit
+def ordered_keys(values):
+    """Return integers that are ordered like float32 `values`, NaN above all."""
+    bits = values.to(tl.int32, bitcast=True)
+    keys = tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+    return tl.where(values != values, 0x7FC00000, keys)
+
+
 def plan_lanes(n_classes):
     """Return how many lanes and warps read a row; four entries a lane hold a short one."""
     lanes = min(_MAX_LANES, max(32, triton.next_power_of_2(triton.cdiv(n_classes, 4))))
