@@ -78,7 +78,7 @@ def seconds(function, device="cpu"):
     return cpu, wall
 
 
-def interleaved(functions, rounds, budget, device="cpu", shortest=2e-3):
+def interleaved(functions, rounds, budget, device="cpu", shortest=5e-3):
     """Time functions in turn (A B C A B C ...) and return the medians.
 
     A call too short for the clock is repeated within its turn. A function slow beside its share
@@ -101,17 +101,24 @@ def interleaved(functions, rounds, budget, device="cpu", shortest=2e-3):
     turns, samples = {}, {name: [] for name in functions}
     for name, function in functions.items():
         function()
-        once = seconds(function, device)[0]
-        calls = max(1, round(shortest / max(once, 1e-7)))
-        share = budget / len(functions) / max(calls * once, 1e-7)
+        calls, spent = 1, seconds(function, device)[0]
+        while spent < shortest:
+            # The first calls are slower than those of a whole turn.
+            calls = int(np.ceil(calls * np.clip(1.1 * shortest / max(spent, 1e-7), 2, 100)))
+            spent = _turn(function, calls, device)[0]
+        share = budget / len(functions) / spent
         turns[name] = calls, int(np.clip(share, min(2, rounds), rounds))
     for turn in range(rounds):
         for name, function in functions.items():
             calls, wanted = turns[name]
             if (turn + 1) * wanted // rounds > turn * wanted // rounds:
-                spent = seconds(lambda f=function, n=calls: [f() for _ in range(n)], device)
-                samples[name].append([s / calls for s in spent])
+                samples[name].append([s / calls for s in _turn(function, calls, device)])
     return {name: _summary(values) for name, values in samples.items()}
+
+
+def _turn(function, calls, device):
+    """Return (CPU seconds, wall seconds) of several calls."""
+    return seconds(lambda: [function() for _ in range(calls)], device)
 
 
 def _summary(values):

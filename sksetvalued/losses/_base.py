@@ -36,7 +36,8 @@ def check_scores_and_target(input, target):
     # On an accelerator the range is left to the kernels: looking would wait for the device, as
     # it would break the graph of torch.compile.
     if target.device.type == "cpu" and target.numel() and not torch.compiler.is_compiling():
-        low, high = (bound.item() for bound in torch.aminmax(target))
+        low, high = torch.aminmax(target)
+        low, high = low.item(), high.item()
         if low < 0 or high >= input.shape[1]:
             raise ValueError(
                 f"target must lie in [0, {input.shape[1] - 1}] for scores of "

@@ -67,7 +67,8 @@ class _TopKLoss(SetLoss):
         ----------
         input : Tensor of shape (n_samples, n_classes)
         """
-        check_k(self.k, input.shape[1], largest=input.shape[1] - 1)
+        if self.k >= input.shape[1]:
+            check_k(self.k, input.shape[1], largest=input.shape[1] - 1)
 
 
 class TopKHingeLoss(_TopKLoss, name="hinge"):

@@ -4,6 +4,8 @@ from contextlib import nullcontext
 
 import torch
 
+_NOTHING = nullcontext()
+
 
 def at_least_float32(scores):
     """Return half-precision scores as float32, others unchanged."""
@@ -12,8 +14,9 @@ def at_least_float32(scores):
 
 def without_autocast(device):
     """Return a context in which autocast is off, for devices that know it."""
+    kind = device.type
     # Not asked while a graph is traced, where torch 2.11 cannot answer.
-    known = torch.compiler.is_compiling() or torch.amp.is_autocast_available(device.type)
-    if device.type != "meta" and known and torch.is_autocast_enabled(device.type):
-        return torch.autocast(device.type, enabled=False)
-    return nullcontext()
+    known = kind == "cpu" or torch.compiler.is_compiling() or torch.amp.is_autocast_available(kind)
+    if kind != "meta" and known and torch.is_autocast_enabled(kind):
+        return torch.autocast(kind, enabled=False)
+    return _NOTHING

@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from ._direct import FEW_CLASSES, FEW_RANKS, smoothed_hinge_directly, solve_directly
 from ._symmetric import log_elementary_symmetric_polynomials
 from ._top_k import top_k
 
@@ -287,6 +288,8 @@ class _Plan(NamedTuple):
     n_head : int or None
         Size of the head; None for all classes.
     dtype : torch.dtype
+    direct : bool
+        Whether polynomials are multiplied instead of tilted.
     """
 
     k: int
@@ -294,6 +297,12 @@ class _Plan(NamedTuple):
     temperature: float
     n_head: int | None
     dtype: torch.dtype
+    direct: bool
+
+
+def _is_direct(scores, k):
+    """Return whether polynomials are to be multiplied: on the processor, for small ranks."""
+    return scores.device.type == "cpu" and k <= FEW_RANKS and 4 * k < scores.shape[1]
 
 
 def _plan(scores, k, tau):
@@ -303,12 +312,15 @@ def _plan(scores, k, tau):
     fewer matter when the head is larger.
     """
     n_classes = scores.shape[1]
+    if _is_direct(scores, k):
+        return _Plan(k, 1, k * tau, 2 * k + 4, torch.float64, True)
     sign = -1 if 2 * k > n_classes else 1
     rank = n_classes - k if sign < 0 else k
     n_head = 2 * k + 4 if k < _DOUBLE_FROM else 4 * k
     head = n_head if sign > 0 and 2 * n_head < n_classes else None
     double = rank >= _DOUBLE_FROM and scores.device.type != "mps"
-    return _Plan(rank, sign, sign * k * tau, head, torch.float64 if double else scores.dtype)
+    dtype = torch.float64 if double else scores.dtype
+    return _Plan(rank, sign, sign * k * tau, head, dtype, False)
 
 
 def _largest_others(scores, target, k, n_head):
@@ -344,7 +356,11 @@ def _forward(scores, target, k, tau):
         else:
             x.masked_fill_(is_target[rows], -torch.inf)
         sums = None if power_sums is None else power_sums[:, rows]
-        parts.append(_solve(x.T.contiguous(), plan.k, n_others, sums, exact))
+        if plan.direct:
+            arrays = x.T.contiguous().numpy(), plan.k, sums.double().numpy()
+            parts.append([torch.from_numpy(part) for part in solve_directly(*arrays)])
+        else:
+            parts.append(_solve(x.T.contiguous(), plan.k, n_others, sums, exact))
     ratio, shift, gradient, coefficients = (
         None if part[0] is None else torch.cat(part, dim=-1).to(scores.dtype)
         for part in zip(*parts)
@@ -403,20 +419,27 @@ class SmoothedHinge(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, scores, target, k, tau, margin):
+        ctx.parameters = k, tau, margin
+        if _is_direct(scores, k) and scores.shape[1] <= FEW_CLASSES:
+            values, gradient = smoothed_hinge_directly(scores, target, k, tau, margin)
+            ctx.save_for_backward(scores, target, gradient)
+            return values
         ratio, reference, *rest = _forward(scores, target, k, tau)
         own = scores.gather(1, target)
         ratio = ratio + (margin + (reference - own)[:, 0] / k) / tau
         ctx.save_for_backward(scores, target, ratio, reference, *rest)
-        ctx.parameters = k, tau, margin
         return tau * _softplus(ratio)
 
     @staticmethod
     def backward(ctx, grad):
-        scores, target, ratio, *saved = ctx.saved_tensors
+        scores, target, *saved = ctx.saved_tensors
         k, tau, margin = ctx.parameters
         if torch.is_grad_enabled():
             values = smoothed_hinge_by_products(scores, target, k, tau, margin)
             result = torch.autograd.grad(values, scores, grad, create_graph=True)[0]
+        elif len(saved) == 1:
+            result = saved[0] * grad.unsqueeze(1)
         else:
+            ratio, *saved = saved
             result = _backward(grad * tau * torch.sigmoid(ratio), scores, target, k, tau, *saved)
         return result, None, None, None, None
