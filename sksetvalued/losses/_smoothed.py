@@ -4,9 +4,13 @@ import torch
 
 from ..operators._checks import check_number
 from ..operators._tilting import SmoothedHinge, smoothed_hinge_by_products
+from ..operators._triton import fits_kernels
 from ._top_k import _TopKLoss
 
 __all__ = ["SmoothedTopKHingeLoss"]
+
+#: Up to this rank, from either end, kernels pay.
+_MAX_RANK_OF_KERNELS = 64
 
 
 class SmoothedTopKHingeLoss(_TopKLoss, name="smoothed_hinge"):
@@ -55,6 +59,11 @@ class SmoothedTopKHingeLoss(_TopKLoss, name="smoothed_hinge"):
         arguments = input, target.long().unsqueeze(1), self.k, self.tau, self.margin
         if torch.compiler.is_compiling() or len(input) == 0:
             return smoothed_hinge_by_products(*arguments)
+        rank = min(self.k, input.shape[1] - self.k)
+        if rank <= _MAX_RANK_OF_KERNELS and fits_kernels(input):
+            from ..operators import _triton_smoothed
+
+            return _triton_smoothed.SmoothedHinge.apply(*arguments)
         return SmoothedHinge.apply(*arguments)
 
 

@@ -1,0 +1,483 @@
+r"""The smoothed hinge loss by exponential tilting, in one Triton kernel each way.
+
+The mathematics is that of :mod:`sksetvalued.operators._tilting`. A program takes one row. It
+finds a cut below which the odds are small, from the largest entries that its lanes keep; it reads
+the row again to add up the powers of the odds below the cut, and multiplies the few factors above
+it one by one, for all nodes of the circle at once. The gradient is a function of the odds: a
+polynomial below the cut, a sum over the nodes above it. Nothing but the gradient is written.
+
+Imported only where Triton is installed.
+"""
+
+import math
+from functools import lru_cache
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+
+from ._tilting import n_nodes, smoothed_hinge_by_products
+from ._triton_rows import STAGES, join_largest, keep_largest, ordered_keys, plan_lanes
+
+#: Powers of the odds below the cut that matter.
+_MAX_POWERS = 16
+#: How kernels are compiled.
+SETTINGS = {"enable_fp_fusion": True}
+#: Classes of a program that writes a part of a row.
+_PART = 1024
+#: Steps of Newton's method for the tilt, which need not be exact.
+_STEPS = tl.constexpr(3)
+_NONE = tl.constexpr(-float("inf"))
+#: The key of -inf.
+_LOWEST_KEY = tl.constexpr(-2139095041)
+
+
+@triton.jit
+def _load_others(row, start, n_classes, target, SIGN: tl.constexpr, TILE: tl.constexpr):
+    """Return the scores of the other classes, times the sign; -inf where there is none."""
+    classes = start + tl.arange(0, TILE)
+    x = tl.load(row + classes, mask=classes < n_classes, other=0.0)
+    return tl.where((classes < n_classes) & (classes != target), SIGN * x, _NONE)
+
+
+@triton.jit
+def _value_of_key(key):
+    """Return the number of which :func:`ordered_keys` makes `key`, an integer of 64 bits."""
+    bits = key.to(tl.int32)
+    return tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _key(value):
+    return ordered_keys(value).to(tl.int64)
+
+
+@triton.jit
+def _count_above(row, n_classes, target, cut, SIGN: tl.constexpr, TILE: tl.constexpr):
+    count = tl.zeros((TILE,), dtype=tl.int32)
+    for start in tl.range(0, n_classes, TILE, num_stages=STAGES):
+        y = _load_others(row, start, n_classes, target, SIGN, TILE)
+        count += (y > cut).to(tl.int32)
+    return tl.sum(count)
+
+
+@triton.jit
+def _at_rank(values, rank):
+    """Return the entry of that rank; there are at least so many."""
+    high = _key(tl.max(values))
+    low = high * 0 + _LOWEST_KEY
+    while high - low > 1:
+        middle = low + (high - low) // 2
+        enough = tl.sum((values > _value_of_key(middle)).to(tl.int32)) >= rank
+        low = tl.where(enough, middle, low)
+        high = tl.where(enough, high, middle)
+    return _value_of_key(high)
+
+
+@triton.jit
+def _append(out, values, cut, count):
+    """Write the entries above the cut behind the first `count`; return how many there are."""
+    above = (values > cut).to(tl.int32)
+    tl.store(out + count + tl.cumsum(above) - 1, values, mask=above != 0)
+    return count + tl.sum(above)
+
+
+@triton.jit
+def _find_head(
+    row,
+    n_classes,
+    target,
+    least,
+    head,
+    SIGN: tl.constexpr,
+    HEAD: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    """Write the entries above a cut to `head`; return the cut and their number.
+
+    They are at least `least`, and at most HEAD, or all; fewer only where they tie at the cut.
+    """
+    first = tl.full((TILE,), _NONE, dtype=tl.float32)
+    second, third, fourth = first, first, first
+    for start in tl.range(0, n_classes, TILE, num_stages=STAGES):
+        y = _load_others(row, start, n_classes, target, SIGN, TILE)
+        first, second, third, fourth = keep_largest(y, first, second, third, fourth)
+    kept = join_largest(first, second, third, fourth)
+    lowest = tl.min(tl.where(kept > _NONE, kept, float("inf")))
+    # All are above `low`; none is above `high`.
+    low = _key(lowest - 1e-6 * tl.abs(lowest) - 1e-30)
+    top = _key(tl.max(first))
+    high = top
+    count = tl.sum((kept > _NONE).to(tl.int32))
+    most_left_out = tl.where(n_classes <= 4 * TILE, _NONE, tl.max(fourth))
+    over_row = n_classes < 0
+    searching = n_classes > 0
+    while searching:
+        if (count <= HEAD) | (high - low <= 1):
+            cut = _value_of_key(tl.where(count <= HEAD, low, high))
+            searching = (not over_row) & (most_left_out > cut)
+            over_row = over_row | searching
+            high = tl.where(searching, top, high)
+            count = tl.where(searching, HEAD + 1, count)
+        else:
+            middle = low + (high - low) // 2
+            value = _value_of_key(middle)
+            if over_row:
+                above = _count_above(row, n_classes, target, value, SIGN, TILE)
+            else:
+                above = tl.sum((kept > value).to(tl.int32))
+            low = tl.where(above >= least, middle, low)
+            high = tl.where(above >= least, high, middle)
+            count = tl.where(above >= least, above, count)
+    cut = _value_of_key(tl.where(count <= HEAD, low, high))
+    count = tl.sum(tl.zeros((TILE,), dtype=tl.int32))
+    if over_row:
+        for start in range(0, n_classes, TILE):
+            y = _load_others(row, start, n_classes, target, SIGN, TILE)
+            count = _append(head, y, cut, count)
+    else:
+        count = _append(head, first, cut, count)
+        count = _append(head, second, cut, count)
+        count = _append(head, third, cut, count)
+        count = _append(head, fourth, cut, count)
+    return cut, count
+
+
+@triton.jit
+def _sum_powers(
+    row,
+    n_classes,
+    target,
+    cut,
+    cooling,
+    SIGN: tl.constexpr,
+    N_POWERS: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    """Return the sums of the powers of the odds below the cut, where they would be one."""
+    sums = ()
+    for _ in tl.static_range(N_POWERS):
+        sums = sums + (tl.zeros((TILE,), dtype=tl.float32),)  # noqa: RUF005
+    for start in tl.range(0, n_classes, TILE, num_stages=STAGES):
+        y = _load_others(row, start, n_classes, target, SIGN, TILE)
+        odds = tl.where(y > cut, 0.0, tl.exp((y - cut) * cooling))
+        power = odds
+        raised = ()
+        for m in tl.static_range(N_POWERS):
+            raised = raised + (sums[m] + power,)  # noqa: RUF005
+            power *= odds
+        sums = raised
+    totals = ()
+    for m in tl.static_range(N_POWERS):
+        totals = totals + (tl.sum(sums[m]),)  # noqa: RUF005
+    return totals
+
+
+@triton.jit
+def _tilt(x, k, first_sum, second_sum):
+    """Return the shift of the log-odds at which about k - 1/2 successes are expected.
+
+    `x` are the log-odds of the head, from the k-th largest; the sums are those of the odds, and
+    of their squares, below the cut.
+    """
+    below = tl.sum(tl.where(x <= 0, tl.exp(x), 0.0))
+    shift = tl.log(2 * (below + first_sum))
+    for _ in tl.static_range(_STEPS):
+        p = 1 / (1 + tl.exp(shift - x))
+        odds = tl.exp(-shift)
+        squares = second_sum * odds * odds
+        mean = tl.sum(p) + first_sum * odds - squares
+        squares += tl.sum(p * p)
+        step = tl.log((k - 0.5) / mean) * mean / tl.maximum(mean - squares, 1e-2)
+        shift -= tl.minimum(tl.maximum(step, -3.0), 3.0)
+    return shift
+
+
+@triton.jit
+def _value_kernel(
+    scores,
+    row_stride,
+    n_classes,
+    targets,
+    rank,
+    least,
+    size,
+    cooling,
+    margin,
+    tau,
+    circle,
+    head,
+    factors,
+    losses,
+    slopes,
+    origins,
+    cuts,
+    shifts,
+    sums_out,
+    coefficients,
+    SIGN: tl.constexpr,
+    N_POWERS: tl.constexpr,
+    N_NODES: tl.constexpr,
+    HEAD: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    """Write the loss of a row, and what its gradient needs.
+
+    `size` is the k of the loss; `rank` is it, or, with SIGN -1, the number of classes minus it.
+    `circle` holds the constants of the nodes, a row each; `head` and `factors` are workspace.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    scores += row * row_stride
+    target = tl.load(targets + row)
+    head += row * HEAD
+    cut, count = _find_head(scores, n_classes, target, least, head, SIGN, HEAD, TILE)
+    tl.debug_barrier()
+    places = tl.arange(0, HEAD)
+    y = tl.load(head + places, mask=places < count, other=_NONE)
+    origin = cut
+    if count >= rank:
+        origin = _at_rank(y, rank)
+    totals = _sum_powers(scores, n_classes, target, cut, cooling, SIGN, N_POWERS, TILE)
+
+    x = (y - origin) * cooling
+    scale = tl.exp((cut - origin) * cooling)
+    first_sum = totals[0] * scale
+    second_sum = first_sum * 0
+    if N_POWERS > 1:
+        second_sum = totals[1] * scale * scale
+    shift = _tilt(x, rank, first_sum, second_sum)
+    factors += row * 2 * HEAD
+    tl.store(factors + places, 1 / (1 + tl.exp(shift - x)))
+    tl.store(factors + HEAD + places, 1 / (1 + tl.exp(x - shift)))
+    tl.debug_barrier()
+
+    nodes = tl.arange(0, N_NODES)
+    w_real, w_imag = tl.load(circle + nodes), tl.load(circle + N_NODES + nodes)
+    real, imag = tl.load(circle + 2 * N_NODES + nodes), tl.load(circle + 3 * N_NODES + nodes)
+    for j in range(count):
+        p, q = tl.load(factors + j), tl.load(factors + HEAD + j)
+        a, b = q + p * w_real, p * w_imag
+        real, imag = real * a - imag * b, real * b + imag * a
+    scale *= tl.exp(-shift)
+    power = scale
+    log_real, log_imag = 0 * w_real, 0 * w_real
+    logs = circle + 6 * N_NODES + nodes
+    for m in tl.static_range(N_POWERS):
+        total = totals[m] * power
+        log_real += tl.load(logs + 2 * m * N_NODES) * total
+        log_imag += tl.load(logs + (2 * m + 1) * N_NODES) * total
+        power *= scale
+    a, b = tl.exp(log_real) * tl.cos(log_imag), tl.exp(log_real) * tl.sin(log_imag)
+    real, imag = real * a - imag * b, real * b + imag * a
+    f_k = tl.sum(real * w_real + imag * w_imag)
+    f_before = tl.sum(real)
+    a, b = 1 / f_k - w_real / f_before, -w_imag / f_before
+    real, imag = real * a - imag * b, real * b + imag * a
+    sums_out += row * 2 * N_NODES + nodes
+    tl.store(sums_out, real)
+    tl.store(sums_out + N_NODES, real * w_real + imag * w_imag)
+    powers = circle + (6 + 2 * N_POWERS) * N_NODES + nodes
+    for m in tl.static_range(N_POWERS):
+        coefficient = tl.load(powers + 2 * m * N_NODES) * real
+        coefficient += tl.load(powers + (2 * m + 1) * N_NODES) * imag
+        tl.store(coefficients + row * N_POWERS + m, tl.sum(coefficient))
+    tl.store(origins + row, origin)
+    tl.store(cuts + row, cut)
+    tl.store(shifts + row, shift)
+
+    known = (target >= 0) & (target < n_classes)
+    own = SIGN * tl.load(scores + target, mask=known, other=float("nan"))
+    # In double precision: a small loss keeps its digits.
+    ratio = SIGN * ((origin - own) * cooling + tl.log(f_k / f_before) + shift)
+    ratio = (ratio + margin / tau).to(tl.float64)
+    rest = tl.exp(-tl.abs(ratio))
+    rest = tl.where(rest < 1e-5, rest - rest * rest / 2, tl.log(1 + rest))
+    tl.store(losses + row, (tau * (tl.maximum(ratio, 0.0) + rest)).to(tl.float32))
+    tl.store(slopes + row, (1 / (1 + tl.exp(-ratio)) / size).to(tl.float32))
+
+
+@triton.jit
+def _gradient_kernel(
+    grad,
+    scores,
+    row_stride,
+    n_classes,
+    targets,
+    cooling,
+    circle,
+    slopes,
+    origins,
+    cuts,
+    shifts,
+    sums,
+    coefficients,
+    out,
+    n_points,
+    SIGN: tl.constexpr,
+    N_POWERS: tl.constexpr,
+    N_NODES: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    """Write the gradient of a part of a row."""
+    row = tl.program_id(0).to(tl.int64)
+    target, cut, shift = tl.load(targets + row), tl.load(cuts + row), tl.load(shifts + row)
+    classes = tl.program_id(1) * TILE + tl.arange(0, TILE)
+    inside = classes < n_classes
+    y = SIGN * tl.load(scores + row * row_stride + classes, mask=inside, other=0.0)
+    x = (y - tl.load(origins + row)) * cooling - shift
+    odds = tl.exp(x)
+    coefficients += row * N_POWERS + N_POWERS - 1
+    value = tl.load(coefficients) + 0 * odds
+    for m in tl.static_range(1, N_POWERS):
+        value = value * odds + tl.load(coefficients - m)
+    value *= odds
+    in_head = inside & (classes != target) & (y > cut)
+    if tl.max(in_head.to(tl.int32)) > 0:
+        p, q = 1 / (1 + tl.exp(-x)), 1 / (1 + tl.exp(x))
+        square = (p - q) * (p - q)
+        plain, turned = 0 * p, 0 * p
+        sums += row * 2 * N_NODES
+        for node in range(n_points):
+            # |q + p w|^2, without cancellation near w = -1.
+            far, near = tl.load(circle + 4 * N_NODES + node), tl.load(circle + 5 * N_NODES + node)
+            inverse = 1 / (far + near * square)
+            plain += inverse * tl.load(sums + node)
+            turned += inverse * tl.load(sums + N_NODES + node)
+        value = tl.where(in_head, p * (q * plain + p * turned), value)
+    value = tl.where(classes == target, -1.0, value)
+    weight = tl.load(grad + row) * tl.load(slopes + row)
+    tl.store(out + row * n_classes + classes, weight * value, mask=inside)
+
+
+@lru_cache(maxsize=64)
+def make_constants(rank, n_others, n_powers, device):
+    """Return the constants of the nodes, one in each row, filled up to a power of two."""
+    n = n_nodes(rank, n_others, math.log(1e-9))
+    index = np.arange(n // 2 + 1)
+    w = np.exp(2j * np.pi * index / n)
+    selection = w ** (1 - rank) * np.where(index == 0, 1.0, 2.0) / n
+    rows = [w.real, w.imag, selection.real, selection.imag]
+    rows += [np.abs(1 + w) ** 2 / 4, np.abs(1 - w) ** 2 / 4]
+    for m in range(1, n_powers + 1):
+        log = -((-1) ** m) * (w**m - 1) / m
+        rows += [log.real, log.imag]
+    for m in range(n_powers):
+        power = (-w) ** m
+        rows += [power.real, -power.imag]
+    table = np.zeros((len(rows), triton.next_power_of_2(len(w))))
+    table[:, : len(w)] = rows
+    return torch.from_numpy(table).to(device, torch.float32), len(w)
+
+
+def plan_powers(rank):
+    """Return how many powers matter, and how few and how many entries are above the cut."""
+    # As many keep the odds below the cut under 1/2, and lower where powers are left out.
+    least = 2 * rank + 4 if rank < 10 else 4 * rank
+    return min(rank, _MAX_POWERS), least, triton.next_power_of_2(2 * least)
+
+
+def _forward(scores, target, k, tau, margin):
+    """Launch the kernel; return the losses and what the gradient needs."""
+    n_rows, n_classes = scores.shape
+    sign = -1 if 2 * k > n_classes else 1
+    rank = n_classes - k if sign < 0 else k
+    n_powers, least, n_head = plan_powers(rank)
+    circle, _ = make_constants(rank, n_classes - 1, n_powers, scores.device)
+    lanes, warps = plan_lanes(n_classes)
+    head = scores.new_empty(n_rows, n_head)
+    factors = scores.new_empty(n_rows, 2 * n_head)
+    losses = scores.new_empty(n_rows)
+    slopes, origins, cuts, shifts = scores.new_empty(4, n_rows)
+    sums = scores.new_empty(n_rows, 2 * circle.shape[1])
+    coefficients = scores.new_empty(n_rows, n_powers)
+    saved = slopes, origins, cuts, shifts, sums, coefficients
+    with torch.cuda.device_of(scores):
+        _value_kernel[(n_rows,)](
+            scores,
+            scores.stride(0),
+            n_classes,
+            target,
+            rank,
+            least,
+            k,
+            1 / (k * tau),
+            float(margin),
+            float(tau),
+            circle,
+            head,
+            factors,
+            losses,
+            *saved,
+            SIGN=sign,
+            N_POWERS=n_powers,
+            N_NODES=circle.shape[1],
+            HEAD=n_head,
+            TILE=lanes,
+            num_warps=warps,
+            **SETTINGS,
+        )
+    return losses, saved
+
+
+def _backward(grad, scores, target, k, tau, saved):
+    """Launch the kernel of the gradient."""
+    n_rows, n_classes = scores.shape
+    sign = -1 if 2 * k > n_classes else 1
+    rank = n_classes - k if sign < 0 else k
+    n_powers = saved[-1].shape[1]
+    circle, n_points = make_constants(rank, n_classes - 1, n_powers, scores.device)
+    out = scores.new_empty(n_rows, n_classes)
+    with torch.cuda.device_of(scores):
+        _gradient_kernel[(n_rows, triton.cdiv(n_classes, _PART))](
+            grad.contiguous(),
+            scores,
+            scores.stride(0),
+            n_classes,
+            target,
+            1 / (k * tau),
+            circle,
+            *saved,
+            out,
+            n_points,
+            SIGN=sign,
+            N_POWERS=n_powers,
+            N_NODES=circle.shape[1],
+            TILE=_PART,
+            num_warps=4,
+            **SETTINGS,
+        )
+    return out
+
+
+class SmoothedHinge(torch.autograd.Function):
+    """Do what :class:`sksetvalued.operators._tilting.SmoothedHinge` does, on rows that are there.
+
+    Parameters
+    ----------
+    scores : Tensor of shape (n_samples, n_classes)
+        In single precision.
+    target : LongTensor of shape (n_samples, 1)
+    k : int, in [1, n_classes - 1]
+    tau, margin : float
+    """
+
+    @staticmethod
+    def forward(ctx, scores, target, k, tau, margin):
+        scores = scores if scores.stride(1) == 1 else scores.contiguous()
+        target = target.contiguous()
+        losses, saved = _forward(scores, target, k, tau, margin)
+        ctx.save_for_backward(scores, target, *saved)
+        ctx.parameters = k, tau, margin
+        return losses
+
+    @staticmethod
+    def backward(ctx, grad):
+        scores, target, *saved = ctx.saved_tensors
+        k, tau, margin = ctx.parameters
+        if torch.is_grad_enabled():
+            values = smoothed_hinge_by_products(scores, target, k, tau, margin)
+            result = torch.autograd.grad(values, scores, grad, create_graph=True)[0]
+        else:
+            result = _backward(grad, scores, target, k, tau, saved)
+        return result, None, None, None, None
