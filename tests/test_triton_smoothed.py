@@ -32,7 +32,7 @@ def test_kernels_compile_to_machine_code(n_classes, k, sign, capability, tmp_pat
     rows = ["*fp32", "i64", "i32", "*i64"]
     compiled = compile_kernel(
         kernels._value_kernel,
-        [*rows, *["i32"] * 3, *["fp32"] * 3, *["*fp32"] * 10],
+        [*rows, *["i32"] * 3, *["fp32"] * 3, *["*fp32"] * 4],
         {**constants, "HEAD": n_head, "TILE": lanes},
         capability,
         kernels.SETTINGS | {"num_warps": warps},
@@ -40,7 +40,7 @@ def test_kernels_compile_to_machine_code(n_classes, k, sign, capability, tmp_pat
     assert compiled.metadata.shared <= 49152  # what every device has
     compiled = compile_kernel(
         kernels._gradient_kernel,
-        ["*fp32", *rows, "fp32", *["*fp32"] * 8, "i32"],
+        ["*fp32", *rows, "fp32", *["*fp32"] * 3, "i32"],
         {**constants, "TILE": 1024},
         capability,
         kernels.SETTINGS,

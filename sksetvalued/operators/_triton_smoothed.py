@@ -207,15 +207,9 @@ def _value_kernel(
     margin,
     tau,
     circle,
-    head,
-    factors,
+    work,
     losses,
-    slopes,
-    origins,
-    cuts,
-    shifts,
-    sums_out,
-    coefficients,
+    saved,
     SIGN: tl.constexpr,
     N_POWERS: tl.constexpr,
     N_NODES: tl.constexpr,
@@ -225,12 +219,13 @@ def _value_kernel(
     """Write the loss of a row, and what its gradient needs.
 
     `size` is the k of the loss; `rank` is it, or, with SIGN -1, the number of classes minus it.
-    `circle` holds the constants of the nodes, a row each; `head` and `factors` are workspace.
+    `circle` holds the constants of the nodes, a row each; each row of `work` has 3 HEAD entries.
     """
     row = tl.program_id(0).to(tl.int64)
     scores += row * row_stride
     target = tl.load(targets + row)
-    head += row * HEAD
+    head = work + row * 3 * HEAD
+    factors = head + HEAD
     cut, count = _find_head(scores, n_classes, target, least, head, SIGN, HEAD, TILE)
     tl.debug_barrier()
     places = tl.arange(0, HEAD)
@@ -247,7 +242,6 @@ def _value_kernel(
     if N_POWERS > 1:
         second_sum = totals[1] * scale * scale
     shift = _tilt(x, rank, first_sum, second_sum)
-    factors += row * 2 * HEAD
     tl.store(factors + places, 1 / (1 + tl.exp(shift - x)))
     tl.store(factors + HEAD + places, 1 / (1 + tl.exp(x - shift)))
     tl.debug_barrier()
@@ -274,17 +268,14 @@ def _value_kernel(
     f_before = tl.sum(real)
     a, b = 1 / f_k - w_real / f_before, -w_imag / f_before
     real, imag = real * a - imag * b, real * b + imag * a
-    sums_out += row * 2 * N_NODES + nodes
-    tl.store(sums_out, real)
-    tl.store(sums_out + N_NODES, real * w_real + imag * w_imag)
+    saved += row * (4 + 2 * N_NODES + N_POWERS)
+    tl.store(saved + 4 + nodes, real)
+    tl.store(saved + 4 + N_NODES + nodes, real * w_real + imag * w_imag)
     powers = circle + (6 + 2 * N_POWERS) * N_NODES + nodes
     for m in tl.static_range(N_POWERS):
         coefficient = tl.load(powers + 2 * m * N_NODES) * real
         coefficient += tl.load(powers + (2 * m + 1) * N_NODES) * imag
-        tl.store(coefficients + row * N_POWERS + m, tl.sum(coefficient))
-    tl.store(origins + row, origin)
-    tl.store(cuts + row, cut)
-    tl.store(shifts + row, shift)
+        tl.store(saved + 4 + 2 * N_NODES + m, tl.sum(coefficient))
 
     known = (target >= 0) & (target < n_classes)
     own = SIGN * tl.load(scores + target, mask=known, other=float("nan"))
@@ -294,7 +285,10 @@ def _value_kernel(
     rest = tl.exp(-tl.abs(ratio))
     rest = tl.where(rest < 1e-5, rest - rest * rest / 2, tl.log(1 + rest))
     tl.store(losses + row, (tau * (tl.maximum(ratio, 0.0) + rest)).to(tl.float32))
-    tl.store(slopes + row, (1 / (1 + tl.exp(-ratio)) / size).to(tl.float32))
+    tl.store(saved, (1 / (1 + tl.exp(-ratio)) / size).to(tl.float32))
+    tl.store(saved + 1, origin)
+    tl.store(saved + 2, cut)
+    tl.store(saved + 3, shift)
 
 
 @triton.jit
@@ -306,12 +300,7 @@ def _gradient_kernel(
     targets,
     cooling,
     circle,
-    slopes,
-    origins,
-    cuts,
-    shifts,
-    sums,
-    coefficients,
+    saved,
     out,
     n_points,
     SIGN: tl.constexpr,
@@ -321,23 +310,26 @@ def _gradient_kernel(
 ):
     """Write the gradient of a part of a row."""
     row = tl.program_id(0).to(tl.int64)
-    target, cut, shift = tl.load(targets + row), tl.load(cuts + row), tl.load(shifts + row)
+    target = tl.load(targets + row)
+    saved += row * (4 + 2 * N_NODES + N_POWERS)
+    weight = tl.load(grad + row) * tl.load(saved)
+    origin, cut, shift = tl.load(saved + 1), tl.load(saved + 2), tl.load(saved + 3)
+    sums = saved + 4
+    coefficients = sums + 2 * N_NODES
     classes = tl.program_id(1) * TILE + tl.arange(0, TILE)
     inside = classes < n_classes
     y = SIGN * tl.load(scores + row * row_stride + classes, mask=inside, other=0.0)
-    x = (y - tl.load(origins + row)) * cooling - shift
+    x = (y - origin) * cooling - shift
     odds = tl.exp(x)
-    coefficients += row * N_POWERS + N_POWERS - 1
-    value = tl.load(coefficients) + 0 * odds
+    value = tl.load(coefficients + N_POWERS - 1) + 0 * odds
     for m in tl.static_range(1, N_POWERS):
-        value = value * odds + tl.load(coefficients - m)
+        value = value * odds + tl.load(coefficients + N_POWERS - 1 - m)
     value *= odds
     in_head = inside & (classes != target) & (y > cut)
     if tl.max(in_head.to(tl.int32)) > 0:
         p, q = 1 / (1 + tl.exp(-x)), 1 / (1 + tl.exp(x))
         square = (p - q) * (p - q)
         plain, turned = 0 * p, 0 * p
-        sums += row * 2 * N_NODES
         for node in range(n_points):
             # |q + p w|^2, without cancellation near w = -1.
             far, near = tl.load(circle + 4 * N_NODES + node), tl.load(circle + 5 * N_NODES + node)
@@ -346,7 +338,6 @@ def _gradient_kernel(
             turned += inverse * tl.load(sums + N_NODES + node)
         value = tl.where(in_head, p * (q * plain + p * turned), value)
     value = tl.where(classes == target, -1.0, value)
-    weight = tl.load(grad + row) * tl.load(slopes + row)
     tl.store(out + row * n_classes + classes, weight * value, mask=inside)
 
 
@@ -385,13 +376,9 @@ def _forward(scores, target, k, tau, margin):
     n_powers, least, n_head = plan_powers(rank)
     circle, _ = make_constants(rank, n_classes - 1, n_powers, scores.device)
     lanes, warps = plan_lanes(n_classes)
-    head = scores.new_empty(n_rows, n_head)
-    factors = scores.new_empty(n_rows, 2 * n_head)
+    work = scores.new_empty(n_rows, 3 * n_head)
     losses = scores.new_empty(n_rows)
-    slopes, origins, cuts, shifts = scores.new_empty(4, n_rows)
-    sums = scores.new_empty(n_rows, 2 * circle.shape[1])
-    coefficients = scores.new_empty(n_rows, n_powers)
-    saved = slopes, origins, cuts, shifts, sums, coefficients
+    saved = scores.new_empty(n_rows, 4 + 2 * circle.shape[1] + n_powers)
     with torch.cuda.device_of(scores):
         _value_kernel[(n_rows,)](
             scores,
@@ -405,10 +392,9 @@ def _forward(scores, target, k, tau, margin):
             float(margin),
             float(tau),
             circle,
-            head,
-            factors,
+            work,
             losses,
-            *saved,
+            saved,
             SIGN=sign,
             N_POWERS=n_powers,
             N_NODES=circle.shape[1],
@@ -425,7 +411,7 @@ def _backward(grad, scores, target, k, tau, saved):
     n_rows, n_classes = scores.shape
     sign = -1 if 2 * k > n_classes else 1
     rank = n_classes - k if sign < 0 else k
-    n_powers = saved[-1].shape[1]
+    n_powers, _, _ = plan_powers(rank)
     circle, n_points = make_constants(rank, n_classes - 1, n_powers, scores.device)
     out = scores.new_empty(n_rows, n_classes)
     with torch.cuda.device_of(scores):
@@ -437,7 +423,7 @@ def _backward(grad, scores, target, k, tau, saved):
             target,
             1 / (k * tau),
             circle,
-            *saved,
+            saved,
             out,
             n_points,
             SIGN=sign,
@@ -467,13 +453,13 @@ class SmoothedHinge(torch.autograd.Function):
         scores = scores if scores.stride(1) == 1 else scores.contiguous()
         target = target.contiguous()
         losses, saved = _forward(scores, target, k, tau, margin)
-        ctx.save_for_backward(scores, target, *saved)
+        ctx.save_for_backward(scores, target, saved)
         ctx.parameters = k, tau, margin
         return losses
 
     @staticmethod
     def backward(ctx, grad):
-        scores, target, *saved = ctx.saved_tensors
+        scores, target, saved = ctx.saved_tensors
         k, tau, margin = ctx.parameters
         if torch.is_grad_enabled():
             values = smoothed_hinge_by_products(scores, target, k, tau, margin)
