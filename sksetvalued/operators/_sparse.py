@@ -7,6 +7,7 @@ import torch
 
 from ._checks import check_number, check_scores
 from ._precision import at_least_float32, without_autocast
+from ._top_k import block_maxima, block_members, classes_in_no_block, k_largest
 from ._triton import fits_kernels
 
 __all__ = ["sparse_top", "sparsemax"]
@@ -14,6 +15,8 @@ __all__ = ["sparse_top", "sparsemax"]
 # Rows longer than this are searched by blocks of entries.
 _LONG_ROW, _BLOCK = 2048, 32
 _MAX_STEPS = 200
+# Entries sorted together.
+_AT_ONCE = 1 << 18
 
 
 def check_size(k, scores):
@@ -37,14 +40,6 @@ def check_size(k, scores):
                 f"[{low.item()}, {high.item()}]."
             )
     return k
-
-
-def _columns_of_blocks(blocks, n_blocks, n_classes):
-    """Return the columns of blocks of every `n_blocks`-th entry, and those after the last."""
-    offsets = n_blocks * torch.arange(_BLOCK, device=blocks.device)
-    columns = (blocks[:, None, :] + offsets[:, None]).flatten(1)
-    rest = torch.arange(n_blocks * _BLOCK, n_classes, device=blocks.device)
-    return torch.cat([columns, rest.expand(len(blocks), -1)], 1)
 
 
 def _threshold_steps(excess, inside, threshold, low, high, slow):
@@ -112,11 +107,6 @@ def _reference(values, rank):
 
 def _largest(scores, count):
     """Return the `count` largest entries of each row, in any order, and the one after them."""
-    if scores.device.type == "cpu":
-        # NumPy selects several times faster than torch.
-        split = scores.shape[1] - count
-        parted = torch.from_numpy(np.partition(scores.numpy(), split - 1, axis=1))
-        return parted[:, split:], parted[:, split - 1 : split]
     top = scores.topk(count + 1, dim=1).values
     return top[:, :-1], top[:, -1:]
 
@@ -152,27 +142,139 @@ def _clipped(scores, reference, threshold):
     return q.clamp_(0, 1)
 
 
+def _columns_of_blocks(blocks, n_blocks, scores):
+    """Return the columns in the chosen blocks, and those in no block."""
+    members = block_members(blocks, n_blocks, _BLOCK)
+    return torch.cat([members, classes_in_no_block(n_blocks, _BLOCK, scores)], 1)
+
+
 def _project_long(scores, k, rank):
     """Project long rows through the blocks of entries that hold the positive ones.
 
     The blocks of the largest maxima are taken, twice as many until the next maximum is below
     the threshold.
     """
-    n_samples, n_classes = scores.shape
-    n_blocks = n_classes // _BLOCK
+    n_blocks = scores.shape[1] // _BLOCK
     largest = int(rank.max()) if isinstance(rank, torch.Tensor) else rank
     n_taken = max(2 * largest, 32)
     if 4 * n_taken > n_blocks:
         return _project(scores, k, rank)
-    maxima = scores[:, : n_blocks * _BLOCK].view(n_samples, _BLOCK, n_blocks).amax(1)
+    maxima, n_blocks = block_maxima(scores, _BLOCK)
     while 4 * n_taken <= n_blocks:
         top = maxima.topk(n_taken + 1, dim=1)
-        columns = _columns_of_blocks(top.indices[:, :-1], n_blocks, n_classes)
+        columns = _columns_of_blocks(top.indices[:, :-1], n_blocks, scores)
         q, _, reference, threshold = _project(scores.gather(1, columns), k, rank)
         if not (top.values[:, -1:] - reference > threshold).any():
             return q, columns, reference, threshold
         n_taken *= 2
     return _project(scores, k, rank)
+
+
+def _threshold_of_sorted(ordered, k, rank):
+    """Return the entry of a given rank and the threshold measured from it, of shape (n, 1).
+
+    When the first a entries are set to 1, and none of the others is above, the threshold is the
+    largest of (v_(a+1) + ... + v_b - (k - a)) / (b - a) over b. It falls while a grows, until no
+    other entry is above 1.
+
+    Parameters
+    ----------
+    ordered : ndarray of shape (n, n_entries)
+        The entries in decreasing order, as far as they are positive after projection.
+    k : float or ndarray of shape (n,)
+    rank : int or ndarray of shape (n,)
+        The least integer above k, at least 1.
+    """
+    rows = np.arange(len(ordered))
+    reference = ordered[rows, rank - 1][:, None]
+    v = ordered - reference
+    # The threshold lies in [-1, 0]: above 1 entries become 1, and below -1 they become 0.
+    np.minimum(v, 1, out=v)
+    v = v[:, : max(1, int((v > -1).sum(1).max(initial=0)))]
+    sums = np.zeros((len(v), v.shape[1] + 1))
+    np.cumsum(v, axis=1, dtype=np.float64, out=sums[:, 1:])
+    top = v[:, : np.max(rank)]
+    n_ones = (top == 1).sum(1)
+    places = np.arange(1.0, v.shape[1] + 1)
+    while True:
+        means = sums[:, 1:] - (sums[rows, n_ones] + (k - n_ones))[:, None]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            means /= np.maximum(places - n_ones[:, None], 0)
+        threshold = means.max(1, keepdims=True, initial=-1)
+        above = (top > threshold + 1).sum(1)
+        if not (above > n_ones).any():
+            return reference, _polished(threshold, v, k)
+        n_ones = np.maximum(above, n_ones)
+
+
+def _polished(threshold, v, k):
+    """Return the threshold without what the sums over other entries rounded away."""
+    q = v - threshold
+    np.clip(q, 0, 1, out=q)
+    inside = q < 1
+    excess = (q * inside).sum(1) - (k - len(v[0]) + inside.sum(1))
+    inside &= q > 0
+    return threshold + (excess / np.maximum(inside.sum(1), 1))[:, None]
+
+
+def _search_sorted(scores, k, rank):
+    """Find the threshold among the largest entries, four times as many until it is above the last.
+
+    Returns
+    -------
+    columns : LongTensor of shape (n, n_candidates), or None
+        Where the positive entries are; None stands for all columns.
+    reference, threshold : ndarrays of shape (n, 1)
+    """
+    n, n_classes = scores.shape
+    count = 2 * int(np.max(rank)) + 54
+    while 4 * count < n_classes and n:
+        columns = k_largest(scores, count)
+        ordered = np.sort(scores.gather(1, columns).numpy(), axis=1)[:, ::-1]
+        reference, threshold = _threshold_of_sorted(ordered, k, rank)
+        if (ordered[:, -1:] - reference <= threshold).all():
+            return columns, reference, threshold
+        count *= 4
+    step = max(1, _AT_ONCE // n_classes)
+    parts = []
+    for start in range(0, max(n, 1), step):
+        rows = slice(start, start + step)
+        ordered = np.sort(scores[rows].numpy(), axis=1)[:, ::-1]
+        some = [x[rows] if isinstance(x, np.ndarray) else x for x in (k, rank)]
+        parts.append(_threshold_of_sorted(ordered, *some))
+    return None, *map(np.concatenate, zip(*parts))
+
+
+def _search_long(scores, k, rank):
+    """Find the threshold of long rows, in the blocks of the largest maxima."""
+    n_taken = max(2 * int(np.max(rank)), 32)
+    n_blocks = scores.shape[1] // _BLOCK
+    if len(scores) and 4 * n_taken <= n_blocks:
+        maxima, _ = block_maxima(scores, _BLOCK)
+        while 4 * n_taken <= n_blocks:
+            blocks = k_largest(maxima, n_taken)
+            members = _columns_of_blocks(blocks, n_blocks, scores)
+            columns, reference, threshold = _search_sorted(scores.gather(1, members), k, rank)
+            least = maxima.gather(1, blocks).amin(1, keepdim=True).numpy()
+            if (least - reference <= threshold).all():
+                return (
+                    members if columns is None else members.gather(1, columns),
+                    reference,
+                    threshold,
+                )
+            n_taken *= 2
+    return _search_sorted(scores, k, rank)
+
+
+def _project_on_processor(scores, k, rank):
+    """Do what :func:`_project` does, by sorting the entries that may be positive."""
+    if isinstance(k, torch.Tensor):
+        k, rank = k.numpy(), rank.numpy()
+    search = _search_long if scores.shape[1] >= _LONG_ROW else _search_sorted
+    columns, reference, threshold = search(scores, k, rank)
+    values = scores if columns is None else scores.gather(1, columns)
+    reference, threshold = torch.from_numpy(reference), torch.from_numpy(threshold)
+    return _clipped(values, reference, threshold[:, 0]), columns, reference, threshold
 
 
 def project_on_top_k_simplex(scores, k):
@@ -193,12 +295,16 @@ def project_on_top_k_simplex(scores, k):
     """
     # A float32 would lose digits of a large real k, and of the threshold.
     exact = torch.float32 if scores.device.type == "mps" else torch.float64
+    sorting = scores.device.type == "cpu" and not torch.compiler.is_compiling()
     if isinstance(k, torch.Tensor):
         k = k.to(exact).expand(scores.shape[0])
         rank = k.ceil().clamp(min=1).long()
     else:
         rank = max(math.ceil(k), 1)
-        k = torch.full((scores.shape[0],), k, dtype=exact, device=scores.device)
+        if not sorting:
+            k = torch.full((scores.shape[0],), k, dtype=exact, device=scores.device)
+    if sorting:
+        return _project_on_processor(scores.detach(), k, rank)
     long = scores.shape[1] >= _LONG_ROW and scores.shape[0] and not scores.is_meta
     return (_project_long if long else _project)(scores, k, rank)
 
@@ -225,7 +331,7 @@ class _SparseTop(torch.autograd.Function):
 def _spread(values, columns, n_classes):
     if columns is None:
         return values
-    return values.new_zeros(len(values), n_classes).scatter(1, columns, values)
+    return values.new_zeros(len(values), n_classes).scatter_(1, columns, values)
 
 
 def sparse_top(scores, k):
