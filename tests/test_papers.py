@@ -343,3 +343,20 @@ def test_gradients_have_one_entry_more_than_draws_at_most(tmp_path, monkeypatch)
     assert 1 < rows[1, 100.0] <= 2
     # Much noise draws three different classes of a hundred most of the time.
     assert 3 < rows[3, 100.0] <= 4
+
+
+def test_sizes_add_up_over_seeds_and_top_1_is_that_of_the_record(experiment, finished_file):
+    from benchmarks.papers.runner import finished
+    from benchmarks.papers.statistics import Measurements
+    from benchmarks.papers.store import ResultFile
+
+    tests = finished(experiment, ResultFile(finished_file).records())[2]
+    for record in tests:
+        seed = record["task"]["seed"]
+        record["top_1"] = 0.25 * seed
+        for cell in record["cells"]:
+            cell["set_sizes"] = [[0] * seed + [1], [2], []]
+    m = Measurements(experiment, tests, 3)
+    assert m.set_sizes("two_head", "average_k", 2).tolist() == [[1, 1, 1], [6, 0, 0], [0, 0, 0]]
+    assert m.values("two_head", "average_k", 2, "top_1").tolist() == [0, 25, 50]
+    assert m.difference(*[("two_head", "average_k")] * 2, 2, "top_1") == (0, 0)

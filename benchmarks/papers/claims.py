@@ -286,14 +286,14 @@ CLAIMS = [
         figure="few",
     ),
     _setting(
-        "Without noise (epsilon = 0) the top-K hinge fails to train",
+        "Without noise (epsilon = 0) the top-K hinge is worse (in the paper it fails to train)",
         "CIFAR-100, top-5 in validation: 19.38 against 94.24 at epsilon = 1 (ICML, Table 2)",
         "epsilon = 0",
         "epsilon = 1",
         WORSE,
     ),
     _setting(
-        "With too little noise (epsilon = 0.001) it fails as well",
+        "With too little noise (epsilon = 0.001) it is worse as well (in the paper it fails)",
         "CIFAR-100, top-5 in validation: 11.4 against 94.24 at epsilon = 1 (ICML, Table 2)",
         "epsilon = 0.001",
         "epsilon = 1",

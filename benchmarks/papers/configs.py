@@ -143,6 +143,7 @@ def label_noise(title, data):
         grid=IMAGE_SEARCH,
         fixed=SMALL_NETWORK,
         budget=4,
+        tuning_seeds=(100, 101),
         seeds=tuple(range(5)),
     )
 
@@ -365,6 +366,8 @@ CHANGES = [
     "label noise had been seen, all losses were given the same four training values or two of "
     "them, fully searched, and these experiments were searched and tested anew where that "
     "changed the fits. The losses with class margins have one margin and one noise since.",
+    "label_noise_*: at p = 0 the search on one seed chose a configuration that was far behind in "
+    "the tests; since then all experiments with label noise search on two seeds.",
     "The estimators as they are were run last. Their defaults had been changed after the first "
     "measurements on BANKING77; the records of the former defaults are deleted.",
 ]
