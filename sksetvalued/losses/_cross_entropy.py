@@ -2,7 +2,8 @@
 
 from torch.nn import functional
 
-from ._base import SetLoss
+from ..operators._precision import at_least_float32, without_autocast
+from ._base import SetLoss, check_scores_and_target
 
 __all__ = ["CrossEntropyLoss"]
 
@@ -30,6 +31,16 @@ class CrossEntropyLoss(SetLoss, name="cross_entropy"):
     >>> CrossEntropyLoss()(torch.zeros(1, 4), torch.tensor([0]))
     tensor(1.3863)
     """
+
+    def forward(self, input, target, sample_weight=None):
+        if sample_weight is not None:
+            return super().forward(input, target, sample_weight)
+        if self.validate:
+            check_scores_and_target(input, target)
+        with without_autocast(input.device):
+            return functional.cross_entropy(
+                at_least_float32(input), target, reduction=self.reduction
+            )
 
     def sample_losses(self, input, target):
         return functional.cross_entropy(input, target, reduction="none")

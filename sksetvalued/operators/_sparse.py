@@ -186,35 +186,37 @@ def _threshold_of_sorted(ordered, k, rank):
         The least integer above k, at least 1.
     """
     rows = np.arange(len(ordered))
-    reference = ordered[rows, rank - 1][:, None]
-    v = ordered - reference
+    reference = ordered[rows, rank - 1]
+    # Sums over the first dimension are faster.
+    v = np.subtract(ordered.T, reference, order="C")
     # The threshold lies in [-1, 0]: above 1 entries become 1, and below -1 they become 0.
     np.minimum(v, 1, out=v)
-    v = v[:, : max(1, int((v > -1).sum(1).max(initial=0)))]
-    sums = np.zeros((len(v), v.shape[1] + 1))
-    np.cumsum(v, axis=1, dtype=np.float64, out=sums[:, 1:])
-    top = v[:, : np.max(rank)]
-    n_ones = (top == 1).sum(1)
-    places = np.arange(1.0, v.shape[1] + 1)
-    while True:
-        means = sums[:, 1:] - (sums[rows, n_ones] + (k - n_ones))[:, None]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            means /= np.maximum(places - n_ones[:, None], 0)
-        threshold = means.max(1, keepdims=True, initial=-1)
-        above = (top > threshold + 1).sum(1)
-        if not (above > n_ones).any():
-            return reference, _polished(threshold, v, k)
-        n_ones = np.maximum(above, n_ones)
+    v = v[: max(1, np.count_nonzero((v > -1).any(1)))]
+    sums = np.zeros((len(v) + 1, len(rows)))
+    np.cumsum(v, axis=0, dtype=np.float64, out=sums[1:])
+    top = v[: rank if isinstance(rank, int) else rank.max()]
+    n_ones = (top == 1).sum(0)
+    places = np.arange(1.0, len(v) + 1)[:, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        while True:
+            means = sums[1:] - (sums[n_ones, rows] + (k - n_ones))
+            means /= np.maximum(places - n_ones.astype(np.float64), 0)
+            threshold = means.max(0, initial=-1)
+            above = (top > threshold + 1).sum(0)
+            if not (above > n_ones).any():
+                break
+            n_ones = np.maximum(above, n_ones)
+    return reference[:, None], _polished(threshold, v, k)[:, None]
 
 
 def _polished(threshold, v, k):
     """Return the threshold without what the sums over other entries rounded away."""
     q = v - threshold
-    np.clip(q, 0, 1, out=q)
-    inside = q < 1
-    excess = (q * inside).sum(1) - (k - len(v[0]) + inside.sum(1))
-    inside &= q > 0
-    return threshold + (excess / np.maximum(inside.sum(1), 1))[:, None]
+    below = q < 1
+    inside = below & (q > 0)
+    total = np.einsum("jn,jn->n", q, inside)
+    excess = total - (k - len(v) + below.sum(0))
+    return threshold + excess / np.maximum(inside.sum(0), 1)
 
 
 def _search_sorted(scores, k, rank):
@@ -227,7 +229,7 @@ def _search_sorted(scores, k, rank):
     reference, threshold : ndarrays of shape (n, 1)
     """
     n, n_classes = scores.shape
-    count = 2 * int(np.max(rank)) + 54
+    count = 2 * (rank if isinstance(rank, int) else int(rank.max(initial=1))) + 54
     while 4 * count < n_classes and n:
         columns = k_largest(scores, count)
         ordered = np.sort(scores.gather(1, columns).numpy(), axis=1)[:, ::-1]
@@ -236,8 +238,10 @@ def _search_sorted(scores, k, rank):
             return columns, reference, threshold
         count *= 4
     step = max(1, _AT_ONCE // n_classes)
+    if n <= step:
+        return None, *_threshold_of_sorted(np.sort(scores.numpy(), axis=1)[:, ::-1], k, rank)
     parts = []
-    for start in range(0, max(n, 1), step):
+    for start in range(0, n, step):
         rows = slice(start, start + step)
         ordered = np.sort(scores[rows].numpy(), axis=1)[:, ::-1]
         some = [x[rows] if isinstance(x, np.ndarray) else x for x in (k, rank)]
@@ -325,7 +329,8 @@ class _SparseTop(torch.autograd.Function):
         grad = grad if columns is None else grad.gather(1, columns)
         grad = grad * inside
         mean = grad.sum(1, keepdim=True) / inside.sum(1, keepdim=True).clamp(min=1)
-        return _spread(grad - mean * inside, columns, ctx.n_classes), None
+        grad = torch.addcmul(grad, mean, inside, value=-1)
+        return _spread(grad, columns, ctx.n_classes), None
 
 
 def _spread(values, columns, n_classes):
@@ -385,14 +390,18 @@ def sparse_top(scores, k):
     check_scores(scores)
     k = check_size(k, scores)
     with without_autocast(scores.device):
-        rows = at_least_float32(scores).reshape(-1, scores.shape[-1])
+        rows = at_least_float32(scores)
         if isinstance(k, torch.Tensor):
             k = k.detach().expand(scores.shape[:-1]).reshape(-1)
+        if scores.ndim != 2:
+            rows = rows.reshape(-1, scores.shape[-1])
         if fits_kernels(rows):
             from ._triton_sparse import SparseTop
 
-            return SparseTop.apply(rows, k).reshape(scores.shape)
-        return _SparseTop.apply(rows, k).reshape(scores.shape)
+            q = SparseTop.apply(rows, k)
+        else:
+            q = _SparseTop.apply(rows, k)
+        return q if scores.ndim == 2 else q.reshape(scores.shape)
 
 
 def sparsemax(scores):
