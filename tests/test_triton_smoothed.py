@@ -30,10 +30,12 @@ def test_kernels_compile_to_machine_code(n_classes, k, sign, capability, tmp_pat
     circle, _ = kernels.make_constants(k, n_classes - 1, n_powers, torch.device("cpu"))
     constants = {"SIGN": sign, "N_POWERS": n_powers, "N_NODES": circle.shape[1]}
     rows = ["*fp32", "i64", "i32", "*i64"]
+    # Triton takes arguments that are one for constants.
+    ranks = {"rank": 1, "size": 1} if k == 1 else {}
     compiled = compile_kernel(
         kernels._value_kernel,
-        [*rows, *["i32"] * 3, *["fp32"] * 3, *["*fp32"] * 4],
-        {**constants, "HEAD": n_head, "TILE": lanes},
+        [*rows, *["i32"] * (3 - len(ranks)), *["fp32"] * 3, *["*fp32"] * 4],
+        {**constants, **ranks, "HEAD": n_head, "TILE": lanes},
         capability,
         kernels.SETTINGS | {"num_warps": warps},
     )
@@ -174,13 +176,15 @@ def test_nan_is_not_hidden(few_lanes, place):
 
 
 @on_device
+@pytest.mark.parametrize("strided", [False, True])
 @pytest.mark.parametrize("n_classes", [9, 300])
-def test_derivatives_of_the_loss_are_those_of_torch(few_lanes, dispatched, n_classes):
+def test_derivatives_of_the_loss_are_those_of_torch(few_lanes, dispatched, n_classes, strided):
     loss = SmoothedTopKHingeLoss(k=3, tau=0.7, margin=0.5, reduction="none")
     target = torch.tensor([0, 5, 8], device=DEVICE)
     results = []
     for dtype in (torch.float32, torch.float64):
-        scores = awkward_scores(n_classes)[:3].to(dtype).requires_grad_()
+        scores = awkward_scores(n_classes)[:3].to(dtype)
+        scores = (scores.T.contiguous().T if strided else scores).requires_grad_()
         weights = torch.tensor([1.0, -2.0, 0.5], dtype=dtype, device=DEVICE, requires_grad=True)
         with pytest.MonkeyPatch.context() as patch:
             if dtype == torch.float64:

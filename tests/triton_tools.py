@@ -40,12 +40,11 @@ def run_in_interpreter(file, at_least):
 
 
 def compile_kernel(kernel, types, constants, capability, settings):
-    """Return a kernel compiled to machine code: `types` of the arguments before the constants."""
-    signature = dict(zip(kernel.arg_names, types))
-    assert set(kernel.arg_names) == {*signature, *constants}
-    source = triton.compiler.ASTSource(
-        kernel, {**signature, **dict.fromkeys(constants, "constexpr")}, constexprs=constants
-    )
+    """Return a kernel compiled to machine code: `types` are those of the other arguments."""
+    names = [name for name in kernel.arg_names if name not in constants]
+    given = dict(zip(names, types, strict=True))
+    signature = {name: given.get(name, "constexpr") for name in kernel.arg_names}
+    source = triton.compiler.ASTSource(kernel, signature, constexprs=constants)
     target = triton.backends.compiler.GPUTarget("cuda", capability, 32)
     compiled = triton.compile(source, target=target, options=settings)
     assert compiled.asm["cubin"][:4] == b"\x7fELF"

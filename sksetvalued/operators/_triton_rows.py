@@ -51,3 +51,8 @@ def plan_lanes(n_classes):
     """Return how many lanes and warps read a row; four entries a lane hold a short one."""
     lanes = min(_MAX_LANES, max(32, triton.next_power_of_2(triton.cdiv(n_classes, 4))))
     return lanes, max(1, min(16, lanes // 64))
+
+
+def with_contiguous_rows(x):
+    """Return `x`, or a copy, whose rows the kernels can read."""
+    return x if x.stride(1) == 1 else x.contiguous()

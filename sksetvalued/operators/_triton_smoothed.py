@@ -18,7 +18,14 @@ import triton
 import triton.language as tl
 
 from ._tilting import n_nodes, smoothed_hinge_by_products
-from ._triton_rows import STAGES, join_largest, keep_largest, ordered_keys, plan_lanes
+from ._triton_rows import (
+    STAGES,
+    join_largest,
+    keep_largest,
+    ordered_keys,
+    plan_lanes,
+    with_contiguous_rows,
+)
 
 #: Powers of the odds below the cut that matter.
 _MAX_POWERS = 16
@@ -370,6 +377,7 @@ def plan_powers(rank):
 
 def _forward(scores, target, k, tau, margin):
     """Launch the kernel; return the losses and what the gradient needs."""
+    scores, target = with_contiguous_rows(scores), target.contiguous()
     n_rows, n_classes = scores.shape
     sign = -1 if 2 * k > n_classes else 1
     rank = n_classes - k if sign < 0 else k
@@ -408,6 +416,7 @@ def _forward(scores, target, k, tau, margin):
 
 def _backward(grad, scores, target, k, tau, saved):
     """Launch the kernel of the gradient."""
+    scores, target = with_contiguous_rows(scores), target.contiguous()
     n_rows, n_classes = scores.shape
     sign = -1 if 2 * k > n_classes else 1
     rank = n_classes - k if sign < 0 else k
@@ -450,8 +459,6 @@ class SmoothedHinge(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, scores, target, k, tau, margin):
-        scores = scores if scores.stride(1) == 1 else scores.contiguous()
-        target = target.contiguous()
         losses, saved = _forward(scores, target, k, tau, margin)
         ctx.save_for_backward(scores, target, saved)
         ctx.parameters = k, tau, margin

@@ -14,7 +14,14 @@ import torch
 import triton
 import triton.language as tl
 
-from ._triton_rows import STAGES, join_largest, keep_largest, load_scores, plan_lanes
+from ._triton_rows import (
+    STAGES,
+    join_largest,
+    keep_largest,
+    load_scores,
+    plan_lanes,
+    with_contiguous_rows,
+)
 
 #: Steps end here at the latest.
 _MAX_STEPS = tl.constexpr(200)
@@ -214,13 +221,10 @@ def _centre_kernel(
         tl.store(out + row * n_classes + classes, value, mask=classes < n_classes)
 
 
-def _contiguous_rows(x):
-    return x if x.stride(1) == 1 else x.contiguous()
-
-
 def _project(scores, k, point, out):
     """Launch the kernel; return the threshold as two tensors of shape (n_samples, 1)."""
     n_rows, n_classes = scores.shape
+    scores = with_contiguous_rows(scores)
     if isinstance(k, torch.Tensor):
         sizes = k.to(scores.device, torch.float64)
     else:
@@ -252,7 +256,7 @@ class _Centred(torch.autograd.Function):
     @staticmethod
     def forward(ctx, grad, scores, coarse, fine):
         ctx.save_for_backward(scores, coarse, fine)
-        grad = _contiguous_rows(grad)
+        grad, scores = with_contiguous_rows(grad), with_contiguous_rows(scores)
         n_rows, n_classes = scores.shape
         out = scores.new_empty(n_rows, n_classes)
         lanes, warps = plan_lanes(n_classes)
@@ -290,7 +294,6 @@ class SparseTop(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, scores, k):
-        scores = _contiguous_rows(scores)
         q = scores.new_empty(scores.shape)
         ctx.save_for_backward(scores, *_project(scores, k, None, q))
         return q
@@ -312,7 +315,7 @@ class FenchelYoung(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, scores, point, k):
-        scores, point = _contiguous_rows(scores), point.contiguous()
+        point = point.contiguous()
         losses = scores.new_empty(len(scores))
         ctx.save_for_backward(scores, point, k, *_project(scores, k, point, losses))
         return losses
@@ -323,6 +326,7 @@ class FenchelYoung(torch.autograd.Function):
         if torch.is_grad_enabled():
             return grad[:, None] * (SparseTop.apply(scores, k) - point), None, None
         n_rows, n_classes = scores.shape
+        scores = with_contiguous_rows(scores)
         out = scores.new_empty(n_rows, n_classes)
         if scores.numel():
             with torch.cuda.device_of(scores):
