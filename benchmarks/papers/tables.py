@@ -123,12 +123,13 @@ def choice_table(experiment, chosen):
     rows = []
     for name, contender in experiment.contenders.items():
         cells = experiment.cells(name) if len(experiment.configurations(name)) > 1 else []
+        grid = experiment.grid | (contender.grid or {})
         for rule, k in cells:
             _, params = chosen[name, rule, k]
             text = ", ".join(
                 f"{key}={json.dumps(value)}"
                 for key, value in sorted(params.items())
-                if key not in contender.params
+                if len(grid.get(key, ())) > 1
             )
             rows.append([name, f"`{rule}`", k, text])
     return table(["", "rule", "K", "chosen"], rows, n_texts=4) if rows else []
