@@ -84,7 +84,8 @@ def test_bad_arguments_are_named(operator):
 
 # The fast form of the smoothed hinge, against the polynomials.
 
-SHAPES = [(50, 1), (100, 5), (300, 5), (300, 12), (300, 150), (300, 290), (300, 299), (1500, 9)]
+SHAPES = [(50, 1), (100, 5), (300, 5), (300, 12), (300, 20), (300, 150), (300, 290), (300, 299)]
+SHAPES += [(700, 20), (1500, 9), (1500, 25)]
 
 
 def awkward_scores(n_classes):

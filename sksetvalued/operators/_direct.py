@@ -1,7 +1,7 @@
 r"""Ratios of elementary symmetric polynomials of small degree, on the processor.
 
-The polynomial :math:`\prod_j (1 + o_j X)` of the odds :math:`o_j = e^{x_j}` is multiplied out up to
-degree k in double precision. The odds are measured from the k-th largest. The factors of the
+The polynomial :math:`\prod_j (1 + o_j X)` of the odds :math:`o_j = e^{x_j}` is multiplied out up
+to degree k in double precision. The odds are measured from the k-th largest. The factors of the
 largest classes, the head, are divided by :math:`1 + o_j`; since k of them are at least 1/2 there,
 no coefficient underflows. The product of the others follows from the power sums of their odds, by
 Newton's identities, whose errors stay small as none of these odds exceeds those of the head.
@@ -13,7 +13,7 @@ import torch
 from scipy.special import expit
 
 #: Largest rank and number of classes for which this pays.
-FEW_RANKS, FEW_CLASSES = 8, 512
+FEW_RANKS, FEW_CLASSES = 20, 512
 
 
 def _expand(power_sums, k):

@@ -345,7 +345,10 @@ def _forward(scores, target, k, tau):
         largest = torch.exp((values[:, -1] - reference[:, 0]) / plan.temperature)
         power_sums = _power_sums(scores, reference, plan.temperature, left_out, largest, k)
         power_sums = power_sums.to(plan.dtype)
-    n_points = n_nodes(plan.k, n_others, math.log(1e-19 if exact else 1e-9)) // 2 + 1
+    if plan.direct:
+        n_points = plan.k + 1
+    else:
+        n_points = n_nodes(plan.k, n_others, math.log(1e-19 if exact else 1e-9)) // 2 + 1
     step = _n_rows(scores, values.shape[1] * n_points)
     parts = []
     for start in range(0, len(scores), step):
