@@ -37,23 +37,23 @@ def make_scores(name, n_classes):
     return confident
 
 
-def draw_lazily(scores, epsilon, generator):
-    plan = plan_lazily(scores, RANK, epsilon, N_DRAWS)
+def draw_lazily(scores, rank, epsilon, generator):
+    plan = plan_lazily(scores, rank, epsilon, N_DRAWS)
     assert plan is not None
-    return select_lazily(scores, RANK, epsilon, N_DRAWS, generator, *plan)
+    return select_lazily(scores, rank, epsilon, N_DRAWS, generator, *plan)
 
 
-def draw_densely(scores, epsilon, generator):
+def draw_densely(scores, rank, epsilon, generator):
     noise = torch.randn(N_DRAWS, *scores.shape, generator=generator)
-    return select_noised(scores, RANK, epsilon, N_DRAWS, noise=noise)
+    return select_noised(scores, rank, epsilon, N_DRAWS, noise=noise)
 
 
-def sample(draw, scores, epsilon, seed):
-    """Return 50,000 classes of rank 6 after noise and their noised scores."""
+def sample(draw, scores, rank, epsilon, seed):
+    """Return 50,000 classes of a rank after noise and their noised scores."""
     generator = torch.Generator().manual_seed(seed)
     indices, values = [], []
     for _ in range(N_BATCHES):
-        index, normals = draw(scores, epsilon, generator)
+        index, normals = draw(scores, rank, epsilon, generator)
         indices.append(index)
         values.append(scores.gather(1, index).double() + epsilon * normals)
     return torch.cat(indices).flatten().numpy(), torch.cat(values).flatten().numpy()
@@ -73,14 +73,19 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "n_classes", "epsilon"), CASES)
-def test_value_follows_its_distribution_function(name, n_classes, epsilon):
+#: The other rank has blocks of another size.
+RANKS = [(*case, RANK) for case in CASES]
+RANKS += [("normal", 1000, 0.05, 51), ("normal", 1000, 0.15, 51), ("tied", 1003, 0.1, 40)]
+
+
+@pytest.mark.parametrize(("name", "n_classes", "epsilon", "rank"), RANKS)
+def test_value_follows_its_distribution_function(name, n_classes, epsilon, rank):
     """Kolmogorov-Smirnov against quadrature; false alarms 1e-6."""
     s = make_scores(name, n_classes).astype(np.float32)
     scores = torch.tensor(s).expand(N_ROWS, -1).contiguous()
-    _, values = sample(draw_lazily, scores, epsilon, seed=1)
+    _, values = sample(draw_lazily, scores, rank, epsilon, seed=1)
     grid = np.linspace(values.min() - epsilon, values.max() + epsilon, 2001)
-    law = reference.noised_rank_cdf(s.astype(float), RANK, epsilon, grid)
+    law = reference.noised_rank_cdf(s.astype(float), rank, epsilon, grid)
     assert kstest(values, lambda t: np.interp(t, grid, law)).pvalue > 1e-6
 
 
@@ -91,7 +96,7 @@ def test_class_follows_the_law_of_dense_draws(name, n_classes, epsilon):
     scores = torch.tensor(s).expand(N_ROWS, -1).contiguous()
     counts = np.stack(
         [
-            np.bincount(sample(draw, scores, epsilon, seed)[0], minlength=n_classes)
+            np.bincount(sample(draw, scores, RANK, epsilon, seed)[0], minlength=n_classes)
             for draw, seed in ((draw_lazily, 2), (draw_densely, 3))
         ]
     )
