@@ -109,6 +109,13 @@ def test_optimality_conditions_with_many_classes(kind, k):
 
 
 @on_device
+def test_rounding_does_not_add_up_over_a_row(few_lanes):
+    """Every lane adds up 600 entries of 0.7, which all round the same way."""
+    q = kernels.SparseTop.apply(torch.full((1, 19_200), 0.7, device=DEVICE), 0.7 * 19_200)
+    assert abs(q.double().sum() / (0.7 * 19_200) - 1) < 2e-7
+
+
+@on_device
 def test_one_size_per_row_is_each_row_alone(few_lanes):
     for n_classes in (9, 400):
         scores = draw(5, n_classes)
@@ -199,6 +206,19 @@ def test_derivatives_of_the_losses_are_those_of_torch(
         expected = _derivatives(lambda s: loss(s, target), scores.double(), weights.double())
     for one, other in zip(found, expected):
         torch.testing.assert_close(one.double(), other.double(), rtol=1e-5, atol=1e-5)
+
+
+@on_device
+def test_gradients_that_come_in_may_be_strided():
+    scores = draw(3, 20, scale=0.5).requires_grad_()
+    wide = draw(6, 40, seed=1)
+    q = kernels.SparseTop.apply(scores, 3)
+    for grad in (wide[::2, :20], wide[:3, ::2], wide.T[:3, :1].expand(3, 20)):
+        found, expected = (
+            torch.autograd.grad(q, scores, g, retain_graph=True)[0]
+            for g in (grad, grad.clone(memory_format=torch.contiguous_format))
+        )
+        assert torch.equal(found, expected)
 
 
 @on_device
