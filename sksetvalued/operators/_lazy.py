@@ -119,9 +119,10 @@ def _propose(candidates, threshold, epsilon, n_draws, generator):
         u = (threshold[crowded].unsqueeze(1) - candidates.bounds[crowded]).div_(epsilon)
         by_block = _dominating_intensity(u).flatten()
         rate[crowded] = 0
-        rate = torch.cat([rate, by_block.double() * (n_draws * candidates.size)])
+        of_blocks = by_block.to(torch.float64, copy=True).mul_(n_draws * candidates.size)
+        rate = torch.cat([rate, of_blocks])
         intensity = torch.cat([intensity, by_block])
-    cumulated = rate.cumsum(0)
+    cumulated = rate.cumsum_(0)
     n_points = int(torch.poisson(cumulated[-1], generator=generator))
     place, share = _uniform((2, n_points), generator)
     cumulated = cumulated.numpy()
@@ -171,16 +172,16 @@ def _draw_others(scores, candidates, thresholds, epsilon, generator):
     return pair, classes, -ndtri(level * ndtr(-u))
 
 
-def _merge(scores, classes, k, epsilon, noised, normals, pair, others, other_normals):
+def _merge(scores, candidates, k, epsilon, normals, pair, others, other_normals):
     """Return the class and normal of rank k when others join the candidates of some pairs.
 
     Parameters
     ----------
     scores : ndarray of shape (n_samples, n_classes)
-    classes : ndarray of shape (n_samples, n_candidates)
+    candidates : _Candidates
     k : int
     epsilon : float
-    noised, normals : ndarrays of shape (n_samples, n_draws, n_candidates)
+    normals : ndarray of shape (n_samples, n_draws, n_candidates)
     pair, others, other_normals : ndarrays of shape (n_found,)
         As :func:`_draw_others` returns them.
 
@@ -188,12 +189,13 @@ def _merge(scores, classes, k, epsilon, noised, normals, pair, others, other_nor
     -------
     pairs, classes, normals : ndarrays of shape (n_pairs,)
     """
-    n_draws, n_candidates = noised.shape[1:]
+    n_draws, n_candidates = normals.shape[1:]
     pairs, first, group, counts = np.unique(
         pair, return_index=True, return_inverse=True, return_counts=True
     )
-    joined = np.full((len(pairs), n_candidates + counts.max()), -np.inf, dtype=noised.dtype)
-    joined[:, :n_candidates] = noised.reshape(-1, n_candidates)[pairs]
+    rows, normals = pairs // n_draws, normals.reshape(-1, n_candidates)[pairs]
+    joined = np.full((len(pairs), n_candidates + counts.max()), -np.inf, dtype=normals.dtype)
+    joined[:, :n_candidates] = candidates.scores.numpy()[rows] + epsilon * normals
     column = n_candidates + np.arange(len(pair)) - first[group]
     joined[group, column] = scores[pair // n_draws, others] + epsilon * other_normals
     last = joined.argpartition(-k, axis=1)[:, -k]
@@ -201,8 +203,8 @@ def _merge(scores, classes, k, epsilon, noised, normals, pair, others, other_nor
     last, outside = np.where(inside, last, 0), first + np.where(inside, 0, last - n_candidates)
     return (
         pairs,
-        np.where(inside, classes[pairs // n_draws, last], others[outside]),
-        np.where(inside, normals.reshape(-1, n_candidates)[pairs, last], other_normals[outside]),
+        np.where(inside, candidates.classes.numpy()[rows, last], others[outside]),
+        np.where(inside, normals[np.arange(len(pairs)), last], other_normals[outside]),
     )
 
 
@@ -216,10 +218,10 @@ def _select(scores, candidates, k, epsilon, n_draws, generator):
     indices = candidates.classes.gather(1, last[..., 0])
     selected = normals.gather(2, last)[..., 0]
     thresholds = noised.gather(2, last)[..., 0]
+    del noised, last
     found = _draw_others(scores, candidates, thresholds, epsilon, generator)
     if len(found[0]):
-        arrays = scores.numpy(), candidates.classes.numpy(), noised.numpy(), normals.numpy()
-        pairs, *joined = _merge(*arrays[:2], k, epsilon, *arrays[2:], *found)
+        pairs, *joined = _merge(scores.numpy(), candidates, k, epsilon, normals.numpy(), *found)
         indices.numpy().reshape(-1)[pairs], selected.numpy().reshape(-1)[pairs] = joined
     return indices, selected
 
@@ -246,7 +248,7 @@ def select_lazily(scores, k, epsilon, n_draws, generator, size, n_chosen, n_cand
         Classes, and the standard normals added to their scores.
     """
     candidates = _Candidates(scores, size, n_chosen, n_candidates)
-    at_once = max(1, scores.shape[1] // (4 * candidates.classes.shape[1]))
+    at_once = max(1, 3 * scores.shape[1] // (8 * candidates.classes.shape[1]))
     parts = [
         _select(scores, candidates, k, epsilon, min(at_once, n_draws - done), generator)
         for done in range(0, n_draws, at_once)
