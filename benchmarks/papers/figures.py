@@ -21,9 +21,9 @@ def draw_differences(m, rules, path):
         Of the picture.
     """
     reference = next(iter(m.experiment.contenders))
-    figure, axes = plt.subplots(
-        1, len(rules), figsize=(4.2 * len(rules), 3.6), sharey=True, layout="constrained"
-    )
+    names = m.experiment.contenders
+    size = (2.8 * len(rules) + 0.1 * max(map(len, names)), max(3.6, 1 + 0.22 * len(names)))
+    figure, axes = plt.subplots(1, len(rules), figsize=size, sharey=True, layout="constrained")
     for rule, ax in zip(rules, axes if len(rules) > 1 else [axes]):
         _draw_panel(ax, m, rule, (reference, rules[0]))
     figure.legend(*ax.get_legend_handles_labels(), loc="outside right upper", fontsize="small")
@@ -41,7 +41,7 @@ def draw_sizes(m, rule, k, path):
     if not sizes:
         return False
     figure, axes = plt.subplots(
-        len(sizes), 1, figsize=(7, 2.6 * len(sizes)), layout="constrained", squeeze=False
+        len(sizes), 1, figsize=(7, 2.9 * len(sizes)), layout="constrained", squeeze=False
     )
     for (name, counts), ax in zip(sizes.items(), axes[:, 0]):
         groups, of_size = np.indices(counts.shape)
@@ -51,6 +51,7 @@ def draw_sizes(m, rule, k, path):
             groups=np.repeat(groups, counts.ravel()),
             name=name,
         ).plot(ax=ax)
+        ax.set(xlabel="Set size (classes)", ylabel="Share of the group (%)")
     _save(figure, path)
     return True
 
@@ -89,6 +90,10 @@ def _draw_panel(ax, m, rule, reference):
         means, halves = zip(*gaps) if gaps else ((), ())
         ax.errorbar(means, heights, xerr=halves, fmt="o", markersize=4, label=f"K = {k}")
     ax.axvline(0, color="0.6", linewidth=1)
+    if max(np.abs(ax.get_xlim())) > 30:
+        ax.set_xscale("symlog", linthresh=5)
+        ticks = (-100, -20, -5, 0, 5)
+        ax.set_xticks(ticks, map(str, ticks))
     ax.set(title=rule, yticks=range(len(names)), yticklabels=names)
     ax.set_xlabel(f"coverage minus {reference[0]}\nby {reference[1]} (points)")
     ax.set_ylim(len(names) - 0.5, -0.5)

@@ -1,70 +1,143 @@
 """What the measurements say, in words; the figures stand in the tables of the page."""
 
-C, B = "average_k_banking77", "long_tail_banking77"
+A, B = "average_k_banking77", "long_tail_banking77"
+C, D = "long_tail_cifar100", "average_k_tail_cifar100"
+N, G = "label_noise_omniglot_0.4", "long_tail_grocery"
+S, H = "sensitivity_top_k", "sensitivity_average_k"
 
 #: (experiment that must have been run, text)
 FINDINGS = [
     (
-        C,
+        A,
         "With few texts per class the rule is worth more than any loss: one threshold for all "
         "samples covers more than K classes for each of them, at equal average size, for nearly "
         "every loss; the noised hinge at K = 5 is the exception.",
     ),
     (
-        C,
-        "No loss of the papers beats cross-entropy clearly. Assume-negative, and the two-head "
-        "loss when its proposal head makes the sets, are level with it or slightly ahead; the "
-        "others are behind, most at K = 1.5.",
+        A,
+        "For average-K no loss of the papers beats cross-entropy clearly. Assume-negative on "
+        "balanced texts, and the two-head loss when its proposal head makes the sets, are level "
+        "with it or slightly ahead; the others are behind, most at K = 1.5.",
     ),
     (
-        C,
+        A,
         "What the two-head loss loses, its multi-label head loses: the proposal head of the same "
-        "training is level with cross-entropy. For K up to 2 the search "
-        "chose the smallest alpha of its grid, so that the best may lie below.",
+        "training is level with cross-entropy. For K up to 2 the search chose the smallest alpha "
+        "of its grid for the multi-label head, so that the best may lie below.",
     ),
-    (C, "Softmax, not sigmoid, scores are to be thresholded, at every K, by a wide margin."),
+    (A, "Softmax, not sigmoid, scores are to be thresholded, at every K, by a wide margin."),
+    (
+        A,
+        "`AverageKClassifier(k)` as it is (two-head loss with alpha = 0.1, sets from the "
+        "proposal head, 50 epochs) is on BANKING77 within half a point of the best of all, in "
+        "the mean, at every K.",
+    ),
+    (
+        N,
+        "Labels redrawn inside groups, top-5 on Omniglot: the smoothed hinge is level with "
+        "cross-entropy without noise, and ahead by about a point with it; so far the papers' "
+        "order is seen. The noised hinge is slightly behind without noise and level with it.",
+    ),
+    (
+        N,
+        "Both hinges pay for it in top-1, the noised hinge by far more, and with noise too: "
+        "trained for five classes, they do not say which of the five is the likeliest. The gain "
+        "in top-1 that the papers print is not seen.",
+    ),
+    (
+        B,
+        'On long tails, `objective="macro"` costs no training and raises the macro coverage of '
+        "nearly every loss, on texts and on images: it takes coverage from the classes of many "
+        "samples and gives more to those of few. It is mostly worth more than any change of the "
+        "loss.",
+    ),
+    (
+        B,
+        "On texts (TF-IDF), cross-entropy, focal loss, logit adjustment and the smoothed hinge, "
+        "each with the macro rule, end close together; the losses with a cosine head (LDAM, "
+        "imbalanced noised hinge, and cross-entropy itself with that head) are behind by several "
+        "points from K = 3 on, but for LDAM at K = 1.",
+    ),
     (
         C,
-        "The default `AverageKClassifier(k)` (two_head, alpha = 1, 50 epochs) is not within half "
-        "a point of the best here, at any K: its loss puts it behind, the more the smaller K. "
-        'With so few samples `loss="cross_entropy"` is the safer choice.',
+        "On images (CIFAR-100) no loss beats cross-entropy by the papers' own rule, the K "
+        "largest scores; at K = 5 the hinges and the cosine heads are behind. With the macro rule "
+        "the cosine heads are level with it or ahead by a point (LDAM and cosine cross-entropy "
+        "at K = 1, the imbalanced noised hinge at K = 3). LDAM is nowhere ahead of a "
+        "cross-entropy with the same head: it is the head, not the margins. Of the papers' order "
+        "only this much is seen.",
     ),
     (
-        B,
-        'On the long tail, `objective="macro"` costs no training and raises the macro coverage of '
-        "nearly every loss: it takes some coverage from the classes of many samples and gives "
-        "more to those of few.",
+        C,
+        "Logit-adjusted training is nowhere clearly better than plain cross-entropy with the "
+        "macro rule.",
     ),
     (
-        B,
-        "Cross-entropy, focal loss, logit adjustment and the smoothed hinge, each with the macro "
-        "rule, end close together; the logit-adjusted loss is no better than plain cross-entropy "
-        "with that rule.",
+        D,
+        "Average-K on the tail of CIFAR-100: the proposal head is level with cross-entropy (ahead "
+        "at K = 5 by the plain rule, in the classes of few images too). By that rule the "
+        "multi-label head and assume-negative are behind, most in the classes of few images, where the thesis "
+        "sees the multi-label head ahead. The macro rule gives these classes far more than any "
+        "loss.",
     ),
     (
-        B,
-        "The losses with a cosine head (LDAM, imbalanced noised hinge, and cross-entropy itself "
-        "with that head) are behind by several points from K = 3 on: on these features the head "
-        "costs more than margins give, but for LDAM at K = 1. The papers' order is not seen.",
+        D,
+        "Classes of few images get the larger sets, as in thesis, Figure 5.4, but the groups "
+        "differ less than there.",
     ),
     (
-        B,
-        "The balanced noised hinge is behind cross-entropy, most with the macro rule, which wants "
-        "probabilities: at K = 5 it even loses by that rule. A smoothed or noised hinge is no "
-        "reason to leave cross-entropy here.",
+        S,
+        "The noised hinge without noise trains here, unlike in the paper, but is several points "
+        "behind in top-5 and fails in top-1; up to epsilon = 0.01 it still does in some seeds. From "
+        "0.1 to 100 the differences are small; the number of draws, 1 to 100, changes nothing in top-5. "
+        "With these few texts no epsilon reaches cross-entropy; the smoothed hinge does, for "
+        "tau from 0.1 to 1.",
     ),
     (
-        B,
-        "`TopKClassifier(k, max_margin=0.2)` as it is lies far behind. On tails of this kind take "
-        '`TopKClassifier(k, loss="cross_entropy", objective="macro")`.',
-    ),
-    (
-        B,
-        "All of this is one small network on TF-IDF vectors of short texts. The papers fine-tune "
-        "deep networks on images, where their losses may fare otherwise; nothing here speaks "
-        "against their figures.",
+        H,
+        "The proposal head is indifferent to alpha from 0.001 to 1; the multi-label head is not, "
+        "and needs 0.01 to 0.1 here, a smaller range than the thesis reads off CIFAR-100. "
+        "Training fails from alpha = 100 on. Large batches cost the multi-label head more than "
+        "cross-entropy, the proposal head about as much as it.",
     ),
 ]
 
 #: (experiments that must have been run, text)
-ADVICE = []
+ADVICE = [
+    (
+        (A,),
+        "Sets may differ in size: `AverageKClassifier(k)` as it is, or with "
+        '`loss="cross_entropy"`, which is level and cheaper. Leave alpha between 0.01 and 1, and '
+        "batches small. There is no reason here for the multi-label head, expected-positive "
+        "or ROLE.",
+    ),
+    (
+        (S,),
+        'Sets of exactly k: `TopKClassifier(k, loss="cross_entropy")`, which also ranks the '
+        "classes in the set. With the noised hinge keep epsilon at 0.1 or above and 3 to 5 "
+        "draws, and do not use its first class alone.",
+    ),
+    (
+        (N,),
+        "Labels confused inside groups of similar classes, exactly k, top-1 unimportant: "
+        '`TopKClassifier(k, loss="smoothed_hinge", loss_params={"tau": 0.3})`, or tau = 1; about '
+        "a point of top-k.",
+    ),
+    (
+        (B, C),
+        'Long tails, all classes alike important: `objective="macro"` first, with '
+        '`loss="cross_entropy"`; on images also try `loss="ldam"` and `max_margin=0.2` with it, '
+        "on sparse texts do not. Margins without the macro rule are not worth their while.",
+    ),
+    (
+        (B,),
+        "Whatever the loss, search the learning rate and the epochs with it: these moved "
+        "coverages as much as the losses did.",
+    ),
+    (
+        (B,),
+        "All of this is small networks trained from scratch on small data. The papers fine-tune "
+        "deep networks for long; their losses may fare otherwise there, and nothing here speaks "
+        "against their figures.",
+    ),
+]

@@ -36,10 +36,11 @@ those that leave zero out.
 
 SHAPES = """Non-zero entries of the gradient of the noised hinge in the scores of a sample (of
 100), K = 5, mean over the samples of the first epoch (ICML, Figure 2, which has 3 draws and
-prints 4 for large epsilon). CIFAR-100, 20 images per class, 5 seeds, a small convolutional
-network. The picture has the losses for three classes, true class at the top, K = 2, on scores that
-sum to 2, each rescaled to 0 ... 1 (ICML, Figure 1). `python -m benchmarks.papers shapes` measures
-both; times of an epoch against K (ICML, Figure 3) stand in [training.md](training.md)."""
+prints 4 for large epsilon): few draws, rather than the loss, make them few. CIFAR-100, 20 images
+per class, 5 seeds, a small convolutional network. The picture has the losses for three classes,
+true class at the top, K = 2, on scores that sum to 2, each rescaled to 0 ... 1 (ICML, Figure 1).
+`python -m benchmarks.papers shapes` measures both; times of an epoch against K (ICML, Figure 3)
+stand in [training.md](training.md)."""
 
 
 def write(page, folder=None):
