@@ -10,7 +10,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from sksetvalued.operators import noised_top_k, noised_top_k_sum
 from sksetvalued.operators._lazy import plan_lazily, select_lazily
 from sksetvalued.operators._noised import select_noised
-from sksetvalued.operators._top_k import top_k
+from sksetvalued.operators._top_k import k_largest, kth_largest, top_k
 
 WORKED_SCORES = [2.4, 2.6, 2.3, 0.5]
 WORKED_NOISE = [[0.2, -0.1, 0.1, 0.3], [0.1, 0.1, -0.1, 0.1], [-0.1, -0.1, 0.1, -0.1]]
@@ -190,3 +190,25 @@ def test_two_stage_top_k_is_exact(n_classes):
         assert torch.equal(values, torch.topk(scores, k).values)
         assert torch.equal(scores.gather(1, indices), values)
         assert all(len(row.unique()) == k for row in indices)
+
+
+@pytest.mark.parametrize("kind", ["normal", "tied", "infinite", "nan"])
+@pytest.mark.parametrize("shape", [(5, 9), (2, 4, 30), (3, 700)])
+def test_places_of_the_largest_are_those_of_a_sort(shape, kind):
+    """A NaN is above all, as in NumPy and torch; tied entries are taken once each."""
+    values = torch.randn(shape, generator=generator(shape[-1]))
+    if kind == "tied":
+        values = values.round()
+    elif kind == "infinite":
+        values[..., ::3] = -torch.inf
+    elif kind == "nan":
+        values = values.round()
+        values[0, ..., :3] = torch.nan
+    ordered = values.sort(dim=-1, descending=True).values
+    for k in (1, 3, shape[-1]):
+        last, all_k = kth_largest(values, k), k_largest(values, k)
+        expected = ordered[..., k - 1 : k]
+        torch.testing.assert_close(values.gather(-1, last), expected, equal_nan=True)
+        found = values.gather(-1, all_k).sort(dim=-1, descending=True).values
+        torch.testing.assert_close(found, ordered[..., :k], equal_nan=True)
+        assert all(len(row.unique()) == k for row in all_k.flatten(0, -2))

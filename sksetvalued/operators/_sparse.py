@@ -368,7 +368,7 @@ def sparse_top(scores, k):
 
     Notes
     -----
-    The threshold is found by safeguarded Newton steps, in long rows on the few blocks of
+    The threshold is sought among the largest entries, in long rows among the few blocks of
     entries that hold the positive ones, so that time and memory beyond one pass over the
     scores depend on their number. Second derivatives are zero almost everywhere.
 
