@@ -229,7 +229,7 @@ def _search_sorted(scores, k, rank):
     reference, threshold : ndarrays of shape (n, 1)
     """
     n, n_classes = scores.shape
-    count = 2 * (rank if isinstance(rank, int) else int(rank.max(initial=1))) + 54
+    count = 3 * (rank if isinstance(rank, int) else int(rank.max(initial=1))) + 25
     while 4 * count < n_classes and n:
         columns = k_largest(scores, count)
         ordered = np.sort(scores.gather(1, columns).numpy(), axis=1)[:, ::-1]
