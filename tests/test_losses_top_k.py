@@ -411,6 +411,7 @@ def peak_memory(loss, n_samples, n_classes):
         NoisedTopKHingeLoss(5, 0.2, 50),
         NoisedTopKHingeLoss(5, 10.0, 50),
         NoisedTopKHingeLoss(50, 1.0, 3),
+        NoisedTopKHingeLoss(50, 0.1, 10),
     ],
     ids=repr,
 )

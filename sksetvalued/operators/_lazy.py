@@ -253,14 +253,19 @@ def select_lazily(scores, k, epsilon, n_draws, generator, size, n_chosen, n_cand
     indices, normals : Tensors of shape (n_samples, n_draws)
         Classes, and the standard normals added to their scores.
     """
-    candidates = _Candidates(scores, size, n_chosen, n_candidates)
-    at_once = max(1, 3 * scores.shape[1] // (8 * candidates.classes.shape[1]))
-    parts = [
-        _select(scores, candidates, k, epsilon, min(at_once, n_draws - done), generator)
-        for done in range(0, n_draws, at_once)
-    ]
+    # The classes of the blocks take memory: of many, fewer rows together.
+    n_parts = max(1, min(len(scores), math.ceil(4 * size * n_chosen / scores.shape[1])))
+    parts = []
+    for rows in scores.tensor_split(n_parts):
+        candidates = _Candidates(rows, size, n_chosen, n_candidates)
+        at_once = max(1, 3 * rows.shape[1] // (8 * candidates.classes.shape[1]))
+        selected = [
+            _select(rows, candidates, k, epsilon, min(at_once, n_draws - done), generator)
+            for done in range(0, n_draws, at_once)
+        ]
+        parts.append([torch.cat(some, dim=1) for some in zip(*selected)])
     indices, normals = zip(*parts)
-    return torch.cat(indices, dim=1), torch.cat(normals, dim=1)
+    return torch.cat(indices), torch.cat(normals)
 
 
 def plan_lazily(scores, k, epsilon, n_draws):
