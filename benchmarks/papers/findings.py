@@ -25,12 +25,15 @@ FINDINGS = [
         "training is level with cross-entropy. For K up to 2 the search chose the smallest alpha "
         "of its grid for the multi-label head, so that the best may lie below.",
     ),
-    (A, "Softmax, not sigmoid, scores are to be thresholded, at every K, by a wide margin."),
     (
         A,
-        "`AverageKClassifier(k)` as it is (two-head loss with alpha = 0.1, sets from the "
-        "proposal head, 50 epochs) is on BANKING77 within half a point of the best of all, in "
-        "the mean, at every K.",
+        "Softmax, not sigmoid, scores are to be thresholded, at every K, by a wide margin.",
+    ),
+    (
+        A,
+        "`AverageKClassifier(k)` as it is (two-head loss with alpha = 0.1, sets from the proposal "
+        "head, 50 epochs) is on BANKING77 within half a point of the best of all, in the mean, at "
+        "every K.",
     ),
     (
         N,
@@ -60,12 +63,12 @@ FINDINGS = [
     ),
     (
         C,
-        "On images (CIFAR-100) no loss beats cross-entropy by the papers' own rule, the K "
-        "largest scores; at K = 5 the hinges and the cosine heads are behind. With the macro rule "
-        "the cosine heads are level with it or ahead by a point (LDAM and cosine cross-entropy "
-        "at K = 1, the imbalanced noised hinge at K = 3). LDAM is nowhere ahead of a "
-        "cross-entropy with the same head: it is the head, not the margins. Of the papers' order "
-        "only this much is seen.",
+        "On images (CIFAR-100) no loss beats cross-entropy by the papers' own rule, the K largest "
+        "scores; at K = 5 the hinges and the cosine heads are behind. With the macro rule the "
+        "cosine heads are level with it or ahead by a point (LDAM and cosine cross-entropy at K = "
+        "1, the imbalanced noised hinge at K = 3). LDAM is nowhere ahead of a cross-entropy with "
+        "the same head: it is the head, not the margins. Of the papers' order only this much is "
+        "seen.",
     ),
     (
         C,
@@ -76,9 +79,9 @@ FINDINGS = [
         D,
         "Average-K on the tail of CIFAR-100: the proposal head is level with cross-entropy (ahead "
         "at K = 5 by the plain rule, in the classes of few images too). By that rule the "
-        "multi-label head and assume-negative are behind, most in the classes of few images, where the thesis "
-        "sees the multi-label head ahead. The macro rule gives these classes far more than any "
-        "loss.",
+        "multi-label head and assume-negative are behind, most in the classes of few images, "
+        "where the thesis sees the multi-label head ahead. The macro rule gives these classes far "
+        "more than any loss.",
     ),
     (
         D,
@@ -88,10 +91,10 @@ FINDINGS = [
     (
         S,
         "The noised hinge without noise trains here, unlike in the paper, but is several points "
-        "behind in top-5 and fails in top-1; up to epsilon = 0.01 it still does in some seeds. From "
-        "0.1 to 100 the differences are small; the number of draws, 1 to 100, changes nothing in top-5. "
-        "With these few texts no epsilon reaches cross-entropy; the smoothed hinge does, for "
-        "tau from 0.1 to 1.",
+        "behind in top-5 and fails in top-1; up to epsilon = 0.01 it still does in some seeds. "
+        "From 0.1 to 100 the differences are small; the number of draws, 1 to 100, changes "
+        "nothing in top-5. With these few texts no epsilon reaches cross-entropy; the smoothed "
+        "hinge does, for tau from 0.1 to 1.",
     ),
     (
         H,
@@ -108,14 +111,14 @@ ADVICE = [
         (A,),
         "Sets may differ in size: `AverageKClassifier(k)` as it is, or with "
         '`loss="cross_entropy"`, which is level and cheaper. Leave alpha between 0.01 and 1, and '
-        "batches small. There is no reason here for the multi-label head, expected-positive "
-        "or ROLE.",
+        "batches small. There is no reason here for the multi-label head, expected-positive or "
+        "ROLE.",
     ),
     (
         (S,),
         'Sets of exactly k: `TopKClassifier(k, loss="cross_entropy")`, which also ranks the '
-        "classes in the set. With the noised hinge keep epsilon at 0.1 or above and 3 to 5 "
-        "draws, and do not use its first class alone.",
+        "classes in the set. With the noised hinge keep epsilon at 0.1 or above and 3 to 5 draws, "
+        "and do not use its first class alone.",
     ),
     (
         (N,),
