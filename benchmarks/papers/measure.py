@@ -15,6 +15,7 @@ from sksetvalued.metrics import (
 )
 from sksetvalued.rules import TopK
 
+from . import losses  # noqa: F401  (registers the losses by their names)
 from .data import image_transform, load_split
 from .experiment import ESTIMATORS
 

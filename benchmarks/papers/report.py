@@ -23,7 +23,8 @@ Every loss gets the same number of configurations, drawn from its own parameters
 ones (learning rate, epochs, weight decay), and the one with the largest validation coverage is
 chosen for each rule and each K apart. The chosen ones are then trained and tested with seeds that
 the search has not used; the seed draws training and validation samples as well as initial weights,
-the same for all losses. Of the recorded runs only these see test data. Thresholds are
+the same for all losses (of Grocery Store, initial weights alone). Of the recorded runs only these
+see test data, but for what stands under "Beside the protocol". Thresholds are
 calibrated on the validation samples, without their labels, also those of the estimators that are
 not tuned; sizes are those on the test data. Where configurations were changed after some fits, the
 records of the former ones stay in the files, unused.
