@@ -17,6 +17,7 @@ from pathlib import Path
 import contenders
 import measuring
 import numpy as np
+import scipy.sparse as sp
 import torch
 import training_report
 from skorch import NeuralNetClassifier
@@ -127,6 +128,55 @@ def _fits(n_samples, d, n_classes, batch):
         "estimator, noised hinge, 3 draws": lambda: TopKClassifier(
             k=5, n_noise_samples=3, **common
         ).fit(X, y),
+    }
+
+
+#: Columns of the sparse tables, and values stored in a row.
+SPARSE_TABLES = ((2000, 12), (20_000, 12))
+
+
+def measure_sparse(args):
+    """Compare fit and prediction of sparse tables with loops that make each batch dense."""
+    rows = {}
+    n_samples, n_classes, batch = args.samples // 4, 100, 256
+    for d, n_values in SPARSE_TABLES:
+        rng = np.random.default_rng(0)
+        columns = rng.integers(0, d, (n_samples, n_values))
+        ends = np.arange(0, columns.size + 1, n_values)
+        values = rng.random(columns.size, dtype=np.float32)
+        X = sp.csr_matrix((values, columns.ravel(), ends), (n_samples, d))
+        y = np.arange(n_samples) % n_classes
+        model = TopKClassifier(k=5, loss="cross_entropy", max_epochs=1, batch_size=batch)
+        model.fit(X, y)
+        functions = _sparse_functions(X, torch.from_numpy(y), model, d, n_classes, batch)
+        for what, pair in functions.items():
+            rows[f"{what}, {d} columns, {n_values} values in a row"] = _interleaved(
+                pair, args, "dense batches"
+            )
+    return rows
+
+
+def _sparse_functions(X, target, model, d, n_classes, batch):
+    def dense(index):
+        return torch.from_numpy(X[index.numpy()].toarray())
+
+    def fit():
+        def batches():
+            for index in torch.randperm(len(target)).split(batch):
+                yield dense(index), target[index]
+
+        train(make_mlp(d, n_classes), batches, 1)
+
+    module = make_mlp(d, n_classes).eval()
+
+    @torch.inference_mode()
+    def predict():
+        every = torch.arange(len(target)).split(1024)
+        return torch.cat([torch.topk(module(dense(index)), 5).indices for index in every])
+
+    return {
+        "fit": {"dense batches": fit, "estimator": lambda: model.fit(X, target.numpy())},
+        "predict_set": {"dense batches": predict, "estimator": lambda: model.predict_set(X)},
     }
 
 
@@ -290,6 +340,7 @@ PARTS = {
     "import": measure_import,
     "steps": measure_steps,
     "fit": measure_fit,
+    "sparse": measure_sparse,
     "convnet": measure_convnet,
     "predict": measure_predict,
     "growth": measure_growth,

@@ -17,6 +17,7 @@ STEP_TARGETS = {"perceptron": 1.5, "convnet": 1.02}
 IMPORT_TARGET = 0.3
 TITLES = {
     "fit": "Fit of a table",
+    "sparse": "Sparse tables, 100 classes",
     "convnet": "An epoch of the small convnet on images of 32 x 32 bytes, batches of 64",
     "predict": "Prediction: 256 features, hidden layer of 256, 1000 classes",
     "steps": "A training step",
