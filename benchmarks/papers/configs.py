@@ -336,8 +336,9 @@ NOT_COVERED = [
     "Images of full size, and all classes on the tail: CIFAR-100 and Grocery Store are reduced "
     "to 16 x 16 pixels, tails are imposed on 50 classes of CIFAR-100, and networks are small "
     "and train 8 or 16 epochs.",
-    "Top-1 and top-3 on Grocery Store; average-K on the tails of Grocery Store and BANKING77; "
-    "expected-positive, ROLE and the noised hinge for average-K on the tail of CIFAR-100.",
+    "Macro top-1 and top-3 on Grocery Store; average-K on the tails of Grocery Store and "
+    "BANKING77; expected-positive, ROLE and the noised hinge for average-K on the tail of "
+    "CIFAR-100.",
     "`TopKClassifier(k)` as it is: on the long tails without margins (the tuned `noised_balanced` "
     "is its loss), and with label noise but for Omniglot at p = 0.4.",
     "Label noise on CIFAR-100 at p = 0.2 and 0.6, but for the full recipe.",
