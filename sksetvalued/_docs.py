@@ -18,7 +18,9 @@ transform : callable or dict, default=None
 max_epochs : int, default=50
     Passes over the training data.
 lr : float, default={lr}
-    Learning rate, the initial one if there is a schedule.
+    Learning rate, the initial one if there is a schedule, the largest one of "one_cycle". For
+    small networks on images, trained from scratch, try
+    ``lr=1e-2, lr_schedule="one_cycle", max_epochs=20``.
 batch_size : int or "auto", default="auto"
     "auto" makes about 32 batches an epoch, of 32 to 256 samples.
 optimizer : {{"adamw", "adam", "sgd"}} or class, default="adamw"
