@@ -20,7 +20,8 @@ def table(n_samples=120, seed=0):
     own = rng.integers(0, N_COLUMNS // N_CLASSES, (n_samples, 5)) + y[:, None] * 80
     columns = np.concatenate([own, rng.integers(0, N_COLUMNS, (n_samples, 3))], axis=1)
     rows = np.repeat(np.arange(n_samples), 8)
-    X = sp.csr_matrix((np.ones(rows.size), (rows, columns.ravel())), (n_samples, N_COLUMNS))
+    values = rng.uniform(0.5, 1.5, rows.size)
+    X = sp.csr_matrix((values, (rows, columns.ravel())), (n_samples, N_COLUMNS))
     X = sp.csr_matrix(sp.diags((np.arange(n_samples) % 40 != 0).astype(float)) @ X)
     X.eliminate_zeros()
     return X, y
@@ -116,11 +117,12 @@ def test_training_on_a_sparse_table_is_training_on_the_dense_one(clf, monkeypatc
 
 
 def test_scores_of_a_row_do_not_depend_on_the_others():
+    """Up to the rounding of double precision, in which they are computed."""
     X, y = table()
     clf = TopKClassifier(k=2, max_epochs=2, random_state=0).fit(X, y)
     scores = clf.decision_function(X)
     for i in (0, 1, 40):
-        np.testing.assert_array_equal(clf.decision_function(X[i]), scores[i : i + 1])
+        np.testing.assert_allclose(clf.decision_function(X[i]), scores[i : i + 1], rtol=1e-12)
 
 
 def test_half_precision_and_compiled_networks_take_sparse_tables():
