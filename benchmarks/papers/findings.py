@@ -45,9 +45,9 @@ FINDINGS = [
     ),
     (
         "label_noise_cifar100_0.4",
-        "Labels redrawn inside superclasses, CIFAR-100 at p = 0.4: there the noised hinge is ahead "
-        "of cross-entropy in top-5, as the papers say, and level in top-1; the smoothed hinge is "
-        "level in both.",
+        "Labels redrawn inside superclasses, CIFAR-100 at p = 0.4: there the noised hinge is "
+        "ahead of cross-entropy in top-5, as the papers say, and level in top-1; the smoothed "
+        "hinge is level in both.",
     ),
     (
         N,
