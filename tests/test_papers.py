@@ -163,11 +163,35 @@ def test_every_contender_of_every_experiment_has_the_same_budget():
             assert len(settings) == (experiment.budget if contender.grid is not None else 1)
 
 
+def test_training_values_are_searched_whole_and_without_a_test():
+    from benchmarks.papers.configs import EXPERIMENTS, TRAINING_VALUES
+
+    used = {seed for e in EXPERIMENTS.values() for seed in e.seeds}
+    for experiment in TRAINING_VALUES.values():
+        tasks = experiment.tuning_tasks()
+        pairs = [(t["params"]["lr"], t["params"]["lr_schedule"], t["seed"]) for t in tasks]
+        assert len(set(pairs)) == len(pairs) == 9 * len(experiment.tuning_seeds)
+        assert not experiment.seeds
+        assert not used & set(experiment.tuning_seeds)
+
+
+def test_the_table_of_training_values_says_how_far_each_is_behind():
+    from benchmarks.papers.tables import training_table
+
+    coverages = {
+        (None, 0.1): [np.array([50.0, 52.0]), np.array([70.0])],
+        ("cosine", 0.1): [np.array([54.0, 56.0]), np.array([69.0])],
+    }
+    _, _, constant, cosine, _ = training_table(["a", "b"], coverages)
+    assert constant == "| none | 0.1 | 51.0 | **70.0** | 2.0 | 4.0 |"
+    assert cosine == "| cosine | 0.1 | **55.0** | 69.0 | 0.5 | 1.0 |"
+
+
 def test_every_task_of_every_experiment_asks_for_an_estimator_that_exists():
-    from benchmarks.papers.configs import EXPERIMENTS, TRIALS
+    from benchmarks.papers.configs import EXPERIMENTS, TRAINING_VALUES, TRIALS
     from benchmarks.papers.measure import RULES, build
 
-    for experiment in (EXPERIMENTS | TRIALS).values():
+    for experiment in (EXPERIMENTS | TRAINING_VALUES | TRIALS).values():
         for task in experiment.tuning_tasks():
             build(experiment, task)._validate_params()
             assert all(rule in RULES for rule, _ in task["cells"])
@@ -279,6 +303,21 @@ def test_images_of_the_pack_are_drawn_as_asked(tmp_path):
     for images, labels in zip(small, (split.y_train, split.y_val, split.y_test)):
         index = [np.flatnonzero((means == image).all(1)) for image in images]
         assert np.array_equal(pack["y_fine"][np.concatenate(index)], labels)
+
+
+def test_a_real_tail_gives_its_counts_at_even_ranks(tmp_path):
+    from benchmarks.papers.data import load_split
+
+    fake_packs(tmp_path)
+    counts = np.array([900, 6, 5, 5, 4, 3, 3, 2, 1])
+    np.savez(tmp_path / "longtail_counts.npz", forest_train_sorted_approx=counts)
+    data = {"tail": "forest", "n_classes": 5, "largest": 5, "n_val": 3}
+    splits = [load_split({"name": "cifar100_pack"} | data, tmp_path, seed) for seed in (0, 1)]
+    sizes = [dict(zip(*np.unique(split.y_train, return_counts=True))) for split in splits]
+    for size, split in zip(sizes, splits):
+        assert sorted(size.values(), reverse=True) == [5, 5, 4, 3, 1]
+        assert set(split.y_val) == set(size)
+    assert sizes[0] != sizes[1]
 
 
 def test_noise_of_the_pack_stays_in_its_superclass_and_out_of_the_test_set(tmp_path):

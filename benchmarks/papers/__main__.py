@@ -5,10 +5,11 @@ import dataclasses
 import sys
 from pathlib import Path
 
-from .configs import EXPERIMENTS, TRIALS
+from .configs import EXPERIMENTS, TRAINING_VALUES, TRIALS
 from .data import DataMissing, data_folder
 from .runner import result_file, run_experiment, shapes_file
 
+RUNNABLE = EXPERIMENTS | TRAINING_VALUES | TRIALS
 PAGE = Path(__file__).resolve().parents[1] / "papers.md"
 
 
@@ -16,7 +17,7 @@ def main(argv=None):
     """Run the command that the arguments name; return the exit status."""
     args = _parser().parse_args(argv)
     if args.command == "list":
-        for name, experiment in (EXPERIMENTS | TRIALS).items():
+        for name, experiment in RUNNABLE.items():
             print(f"{name}{' (--full)' if experiment.full else ''}: {experiment.title}")
         return 0
     if args.command == "report":
@@ -38,7 +39,7 @@ def _measure(args):
 
         measure(shapes_file(args.results), data_folder(args.data))
         return 0
-    experiment = (EXPERIMENTS | TRIALS)[args.experiment]
+    experiment = RUNNABLE[args.experiment]
     if experiment.full and not args.full:
         print(f"{args.experiment} takes days without a GPU; add --full to run it", file=sys.stderr)
         return 2
@@ -55,7 +56,7 @@ def _parser():
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="show the experiments")
     run = commands.add_parser("run", help="run an experiment, or what is left of it")
-    run.add_argument("experiment", choices=EXPERIMENTS | TRIALS, metavar="experiment")
+    run.add_argument("experiment", choices=RUNNABLE, metavar="experiment")
     run.add_argument("--contenders", nargs="+", help="run these only; the others may follow")
     run.add_argument("--n-jobs", type=int, default=1)
     run.add_argument("--data", help="folder of the data sets")

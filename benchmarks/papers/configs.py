@@ -233,15 +233,22 @@ EXPERIMENTS = {
             f"Labels redrawn within superclasses, p = {p}: CIFAR-100, 50 images per class",
             {"name": "cifar100_pack", "per_class": 50, "n_val": 10, "noise": p},
         )
-        for p in (0.0, 0.4)
+        for p in (0.0, 0.2, 0.4, 0.6)
     },
     "long_tail_cifar100": image_tail(
         "A long tail imposed on 50 classes of CIFAR-100: from 200 images to 4",
         CIFAR_TAIL,
         (1, 3, 5),
     ),
+    "long_tail_plantnet": image_tail(
+        "The tail of Pl@ntNet-300K, at most 200 images of a class, imposed on CIFAR-100",
+        {"name": "cifar100_pack", "tail": "plantnet300k", "largest": 200, "n_val": 20},
+        (1, 3, 5),
+    ),
     "long_tail_grocery": image_tail(
-        "The tail of Grocery Store as it is, 70 images to 16", {"name": "grocery_store"}, (5,)
+        "The tail of Grocery Store as it is, 70 images to 16",
+        {"name": "grocery_store"},
+        (1, 3, 5),
     ),
     "average_k_tail_cifar100": Experiment(
         title="Average-K on a long tail imposed on 50 classes of CIFAR-100",
@@ -328,6 +335,64 @@ EXPERIMENTS = {
         full=True,
     ),
 }
+
+# What the estimators are to train with by default: searched on validation data alone.
+TRAINING = {"lr": [1e-3, 3e-3, 1e-2], "lr_schedule": [None, "cosine", "one_cycle"]}
+
+
+def training_values(title, data, estimator, k, rule, params=None, **options):
+    """Return the search of training values for an estimator as it is; it tests nothing."""
+    return Experiment(
+        title=title,
+        data=data,
+        estimator=estimator,
+        contenders={"default": Contender(params or {}, TRAINING)},
+        ks=(k,),
+        rules=(rule,),
+        budget=9,
+        tuning_seeds=(200, 201),
+        seeds=(),
+        **options,
+    )
+
+
+_IMAGES = {"fixed": SMALL_NETWORK}
+_MACRO = {"average": "macro"}
+TRAINING_VALUES = {
+    "training_texts": training_values(
+        "BANKING77, average-2",
+        EXPERIMENTS["average_k_banking77"].data, "average_k", 2, "average_k",
+    ),
+    "training_texts_tail": training_values(
+        "tail of BANKING77, macro top-5",
+        EXPERIMENTS["long_tail_banking77"].data, "top_k", 5, "top_k_macro", **_MACRO,
+    ),
+    "training_table": training_values(
+        "made-up table, top-3",
+        {"name": "synthetic", "n_samples": 4000, "n_classes": 40}, "top_k", 3, "top_k",
+    ),
+    "training_omniglot": training_values(
+        "Omniglot, p = 0.4, top-5",
+        EXPERIMENTS["label_noise_omniglot_0.4"].data, "top_k", 5, "top_k", **_IMAGES,
+    ),
+    "training_cifar100": training_values(
+        "CIFAR-100, p = 0.4, top-5",
+        EXPERIMENTS["label_noise_cifar100_0.4"].data, "top_k", 5, "top_k", **_IMAGES,
+    ),
+    "training_cifar100_average_k": training_values(
+        "tail of CIFAR-100, macro average-2",
+        CIFAR_TAIL, "average_k", 2, "average_k_macro", **_IMAGES, **_MACRO,
+    ),
+    "training_cifar100_tail": training_values(
+        "tail of CIFAR-100, margins, macro top-5",
+        CIFAR_TAIL, "top_k", 5, "top_k_macro", {"max_margin": 0.2}, **_IMAGES, **_MACRO,
+    ),
+    "training_grocery": training_values(
+        "Grocery Store, margins, macro top-5",
+        {"name": "grocery_store"}, "top_k", 5, "top_k_macro", {"max_margin": 0.2},
+        **_IMAGES, **_MACRO,
+    ),
+}  # fmt: skip
 
 #: Parts of the plan that have no configuration, or were made smaller.
 NOT_COVERED = [

@@ -117,6 +117,12 @@ def _wanted(ranked, per_class, imbalance, largest):
     return dict(zip(ranked.tolist(), counts.tolist()))
 
 
+def _real_counts(folder, tail, n_classes):
+    """Return training samples of `n_classes` classes of a real long tail, the largest first."""
+    counts = np.load(_existing(folder / "longtail_counts.npz"))[f"{tail}_train_sorted_approx"]
+    return counts[np.linspace(0, len(counts) - 1, n_classes).round().astype(int)]
+
+
 def omniglot(folder, seed, *, noise, n_alphabets=None):
     """Omniglot characters in groups of five of an alphabet, labels redrawn within the groups.
 
@@ -148,13 +154,15 @@ def _groups_of_five(alphabet_of_class, n_alphabets):
 
 
 def cifar100_pack(
-    folder, seed, *, n_val, n_classes=100, per_class=None, imbalance=None, largest=None, noise=0.0
-):
+    folder, seed, *, n_val, n_classes=100, per_class=None, imbalance=None, largest=None,
+    tail=None, noise=0.0,
+):  # fmt: skip
     """Half of CIFAR-100 at 16 x 16 pixels, with a test set of its own draw.
 
     The seed draws validation and training images as in `banking77`, which classes are there, and
-    which of them are the large ones. With `noise`, the labels of both parts are redrawn within
-    the superclasses.
+    which of them are the large ones. With `tail`, the classes have the training counts of a real
+    data set at evenly spaced ranks, at most `largest`. With `noise`, the labels of both parts are
+    redrawn within the superclasses.
     """
     pack, images = _image_pack(folder, "cifar100_a.npz")
     y, test = pack["y_fine"].astype(int), pack["is_test"]
@@ -164,7 +172,12 @@ def cifar100_pack(
     pool = np.flatnonzero(kept & ~test)
     val = pool[_choose(y[pool], dict.fromkeys(ranked.tolist(), n_val), rng)]
     rest = np.setdiff1d(pool, val)
-    train = rest[_choose(y[rest], _wanted(ranked, per_class, imbalance, largest), rng)]
+    if tail is None:
+        wanted = _wanted(ranked, per_class, imbalance, largest)
+    else:
+        counts = _real_counts(folder, tail, n_classes).clip(max=largest)
+        wanted = dict(zip(ranked.tolist(), counts.tolist()))
+    train = rest[_choose(y[rest], wanted, rng)]
     noisy = corrupt_labels(y, pack["fine_to_coarse"], noise, random_state=rng)
     parts = ((train, noisy), (val, noisy), (np.flatnonzero(kept & test), y))
     return Split(*(a for i, target in parts for a in (images[i], target[i])))

@@ -149,3 +149,25 @@ def default_table(m):
                 rows.append([name, f"`{rule}`", k, f"{best[0]}, `{best[1]}`", _signed(gap)])
     header = ["untuned", "rule", "K", "best in the tests", "difference to it"]
     return table(header, rows, n_texts=4) if rows else []
+
+
+def training_table(titles, coverages):
+    """Return the validation coverage of each training, and how far it is from the best.
+
+    Parameters
+    ----------
+    titles : list of str
+        Of the data.
+    coverages : dict of (schedule, rate) -> list of ndarray
+        In percent, by seed, one array for each data set.
+    """
+    means = {key: [values.mean() for values in row] for key, row in coverages.items()}
+    best = np.max(list(means.values()), axis=0)
+    rows = []
+    for (schedule, lr), row in means.items():
+        behind = best - row
+        cells = [f"**{m:.1f}**" if m == b else f"{m:.1f}" for m, b in zip(row, best)]
+        cells += [f"{behind.mean():.1f}", f"{behind.max():.1f}"]
+        rows.append([schedule or "none", lr, *cells])
+    header = ["schedule", "lr", *titles, "behind the best, mean", "at worst"]
+    return table(header, rows, n_texts=1)
