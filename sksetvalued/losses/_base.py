@@ -19,8 +19,8 @@ def check_reduction(reduction):
         raise ValueError(f"reduction must be one of {REDUCTIONS}, got {reduction!r}.")
 
 
-def check_scores_and_target(input, target):
-    """Raise unless `input` is (n_samples, n_classes) and `target` holds its class indices."""
+def check_shapes(input, target):
+    """Raise unless `input` is (n_samples, n_classes) and `target` holds an integer per row."""
     if input.ndim != 2:
         raise ValueError(
             "input must hold scores of shape (n_samples, n_classes), "
@@ -33,9 +33,13 @@ def check_scores_and_target(input, target):
         )
     if target.dtype.is_floating_point or target.dtype == torch.bool:
         raise TypeError(f"target must hold class indices as integers, got {target.dtype}.")
+
+
+def check_range(input, target):
+    """Raise unless `target` holds indices of the classes of `input`."""
     # On an accelerator the range is left to the kernels: looking would wait for the device, as
     # it would break the graph of torch.compile.
-    if target.device.type == "cpu" and target.numel() and not torch.compiler.is_compiling():
+    if target.is_cpu and target.numel() and not torch.compiler.is_compiling():
         low, high = torch.aminmax(target)
         low, high = low.item(), high.item()
         if low < 0 or high >= input.shape[1]:
@@ -43,6 +47,12 @@ def check_scores_and_target(input, target):
                 f"target must lie in [0, {input.shape[1] - 1}] for scores of "
                 f"{input.shape[1]} classes, got values in [{low}, {high}]."
             )
+
+
+def check_scores_and_target(input, target):
+    """Raise unless `input` is (n_samples, n_classes) and `target` holds its class indices."""
+    check_shapes(input, target)
+    check_range(input, target)
 
 
 def reduce_loss(loss, reduction="mean", sample_weight=None):
@@ -167,6 +177,16 @@ class SetLoss(nn.Module):
         """
         return output
 
+    def check(self, input, target):
+        """Raise unless the arguments of `forward` fit together.
+
+        Parameters
+        ----------
+        input : Tensor of shape (n_samples, n_classes)
+        target : LongTensor of shape (n_samples,)
+        """
+        check_scores_and_target(input, target)
+
     def sample_losses(self, input, target):
         """Return the loss of each sample; subclasses define it.
 
@@ -199,7 +219,7 @@ class SetLoss(nn.Module):
             Of shape (n_samples,) with ``reduction="none"``, else a scalar.
         """
         if self.validate:
-            check_scores_and_target(input, target)
+            self.check(input, target)
         with without_autocast(input.device):
             losses = self.sample_losses(at_least_float32(input), target)
         return reduce_loss(losses, self.reduction, sample_weight)

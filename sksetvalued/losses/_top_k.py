@@ -4,7 +4,7 @@ import torch
 
 from ..operators._checks import check_k, check_number, check_positive_integer
 from ..operators._top_k import top_k
-from ._base import SetLoss
+from ._base import SetLoss, check_range, check_shapes
 
 __all__ = ["CalibratedTopKHingeLoss", "ConvexTopKHingeLoss", "TopKHingeLoss"]
 
@@ -44,7 +44,7 @@ def hinge(input, indices, slopes, offset):
     -------
     Tensor of shape (n_samples,)
     """
-    return torch.relu((input.gather(1, indices) * slopes).sum(1) + offset)
+    return torch.relu(input.gather(1, indices) @ slopes + offset)
 
 
 class _TopKLoss(SetLoss):
@@ -177,11 +177,26 @@ class CalibratedTopKHingeLoss(_TopKLoss, name="calibrated_hinge"):
     tensor(2.)
     """
 
+    def check(self, input, target):
+        """Check all but the range of the targets, which looking them up does on the processor.
+
+        Parameters
+        ----------
+        input : Tensor of shape (n_samples, n_classes)
+        target : LongTensor of shape (n_samples,)
+        """
+        check_shapes(input, target)
+
     def sample_losses(self, input, target):
         self.check_rank(input)
-        last = top_k(input, self.k + 1)[1][:, -1:]
+        last = top_k(input.detach(), self.k + 1)[1].narrow(1, self.k, 1)
         indices = torch.cat([last, target.long().unsqueeze(1)], dim=1)
-        return hinge(input, indices, input.new_tensor([1.0, -1.0]), self.margin)
+        try:
+            rival, own = input.gather(1, indices).unbind(1)
+        except RuntimeError:
+            check_range(input, target)
+            raise
+        return torch.relu(rival - own + self.margin)
 
 
 def top_k_hinge_loss(input, target, k, margin=1.0, reduction="mean", sample_weight=None):

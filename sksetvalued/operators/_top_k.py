@@ -11,7 +11,7 @@ _MIN_CLASSES = 512
 
 def _on_numpy(values):
     """Return `values` for NumPy, which partitions rows faster than torch; None where it cannot."""
-    if values.device.type == "cpu" and not torch.compiler.is_compiling():
+    if values.is_cpu and not torch.compiler.is_compiling():
         return values.detach().numpy()
     return None
 
@@ -98,17 +98,15 @@ def top_k(scores, k):
     Parameters
     ----------
     scores : Tensor of shape (n_samples, n_classes)
-        Not differentiated.
+        Detached, or given where no graph is recorded.
     k : int, in [1, n_classes]
 
     Returns
     -------
     values, indices : Tensors of shape (n_samples, k)
     """
-    scores = scores.detach()
     n_classes = scores.shape[1]
-    eager = scores.device.type == "cpu" and not torch.compiler.is_compiling()
-    if n_classes <= _FEW_CLASSES or not eager:
+    if n_classes <= _FEW_CLASSES or not scores.is_cpu or torch.compiler.is_compiling():
         return torch.topk(scores, k, dim=1)
     size = 8 if n_classes < 4096 else 16
     if n_classes < _MIN_CLASSES or 2 * k * size > n_classes:
