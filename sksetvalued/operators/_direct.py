@@ -42,8 +42,7 @@ def solve_directly(x, k, power_sums):
 
     Returns
     -------
-    log_ratio, shift : ndarrays of shape (n_samples,)
-        The shift by which odds are measured otherwise is 0.
+    log_ratio : ndarray of shape (n_samples,)
     gradient : ndarray of shape (n_head, n_samples)
     coefficients : ndarray of shape (n_powers, n_samples)
         The derivative of a class outside the head, divided by its odds, as a polynomial of them.
@@ -71,7 +70,7 @@ def solve_directly(x, k, power_sums):
         coefficients[: k - 1] -= every[k - 2 :: -1] / f_before
     gradient *= p
     coefficients[1::2] *= -1
-    return np.log(f_k / f_before), np.zeros(n_samples), gradient, coefficients[: len(power_sums)]
+    return np.log(f_k / f_before), gradient, coefficients[: len(power_sums)]
 
 
 @np.errstate(invalid="ignore", divide="ignore", over="ignore")
@@ -111,7 +110,7 @@ def smoothed_hinge_directly(scores, target, k, tau, margin):
     for m in range(1, k):
         np.einsum("ij,ij->i", power, odds, out=power_sums[m])
         power = power * odds if m < k - 1 else None
-    log_ratio, _, gradient, coefficients = solve_directly(np.ascontiguousarray(x.T), k, power_sums)
+    log_ratio, gradient, coefficients = solve_directly(np.ascontiguousarray(x.T), k, power_sums)
     own = s[rows, target]
     z = log_ratio + (margin + (reference - own)[:, 0].astype(np.float64) / k) / tau
     slope = expit(z) / k

@@ -36,14 +36,17 @@ _TILT_STEPS = 3
 _DOUBLE_FROM = 10
 #: Entries treated together: few enough for a processor's cache, enough for an accelerator.
 _CHUNK, _CHUNK_ELSEWHERE = 1 << 16, 1 << 24
-#: Lowest log-odds outside the head, per precision, and lowest power of odds.
-_LOWEST = {torch.float32: -28.0, torch.float64: -60.0}
+#: Lowest binary log-odds outside the head, per precision, and lowest power of odds.
+_LOWEST = {torch.float32: -40.0, torch.float64: -86.0}
 _LOWEST_POWER = 1e-24
+_LOG2E = math.log2(math.e)
 
 
 def _n_rows(scores, width):
     """Return how many rows with `width` entries each to treat together."""
     chunk = _CHUNK if scores.device.type == "cpu" else _CHUNK_ELSEWHERE
+    # Of many scores more at once, as long as that is a small part of them.
+    chunk = max(chunk, min(scores.numel() // 16, 4 * chunk))
     return max(1, chunk // width)
 
 
@@ -224,14 +227,13 @@ def _n_powers(largest, total, k, exact):
     most = min(k, 48 if exact else 20)
     if total.device.type != "cpu" or most == 1:
         return most
-    # The tilt multiplies odds by at most 2k - 1, and leaves at most k expected successes.
-    ratio, largest, total = (
-        torch.stack([(largest / total).nan_to_num(), largest, total]).amax(1).tolist()
-    )
-    if total == 0:
+    largest, total = largest.numpy(), total.numpy()
+    expected = min(k, (2 * k - 1) * float(total.max()))
+    if expected == 0:
         return 1
-    odds = min(1.2 * k * ratio, (2 * k - 1) * largest, 0.5)
-    expected = min(k, (2 * k - 1) * total)
+    # The tilt multiplies odds by at most 2k - 1, and leaves at most k expected successes.
+    ratio = float((largest / np.maximum(total, 1e-30)).max())
+    odds = min(1.2 * k * ratio, (2 * k - 1) * float(largest.max()), 0.5)
     needed = math.log((1e-17 if exact else 3e-7) / expected) / math.log(max(odds, 1e-30))
     return max(1, min(most, math.ceil(needed)))
 
@@ -239,39 +241,40 @@ def _n_powers(largest, total, k, exact):
 def _odds(rows, reference, temperature, out, shift=None):
     """Write exp((scores - reference) / temperature - shift) to `out`.
 
-    The smallest, which do not count, are raised: subnormal numbers would be slow.
+    The smallest, which do not count, are raised: subnormal numbers would be slow. Powers of two
+    are faster than those of e.
     """
     torch.sub(rows, reference, out=out)
     if shift is None:
-        out.mul_(1 / temperature)
+        out.mul_(_LOG2E / temperature)
     else:
-        torch.add(-shift, out, alpha=1 / temperature, out=out)
-    return out.clamp_(min=_LOWEST[rows.dtype]).exp_()
+        torch.add(-_LOG2E * shift, out, alpha=_LOG2E / temperature, out=out)
+    return out.clamp_(min=_LOWEST[rows.dtype]).exp2_()
 
 
 def _power_sums(scores, reference, temperature, left_out, largest, k):
     """Sum the powers of the odds of the classes that are not `left_out`, row by row."""
     n_samples, n_classes = scores.shape
+    exact = scores.dtype == torch.float64
     step = _n_rows(scores, n_classes)
     odds, power = torch.empty_like(scores[:step]), torch.empty_like(scores[:step])
-    chunks = []
+    sums = scores.new_zeros(k, n_samples)
+    most = 1
     for start in range(0, n_samples, step):
         rows = slice(start, start + step)
-        size = len(scores[rows])
+        size = min(step, n_samples - start)
         first = _odds(scores[rows], reference[rows], temperature, odds[:size])
         first.scatter_(1, left_out[rows], 0.0)
-        sums = [first.sum(1)]
-        n_powers = _n_powers(largest[rows], sums[0], k, scores.dtype == torch.float64)
+        total = torch.sum(first, 1, out=sums[0, rows])
+        n_powers = _n_powers(largest[rows], total, k, exact)
         last = first
         for m in range(1, n_powers):
             if m > 2:
                 torch.nn.functional.threshold_(last, _LOWEST_POWER, 0.0)
             last = torch.mul(last, first, out=power[:size])
-            sums.append(last.sum(1))
-        chunks.append(torch.stack(sums))
-    n_powers = max(map(len, chunks))
-    padded = [torch.nn.functional.pad(c, (0, 0, 0, n_powers - len(c))) for c in chunks]
-    return torch.cat(padded, dim=1)
+            torch.sum(last, 1, out=sums[m, rows])
+        most = max(most, n_powers)
+    return sums[:most]
 
 
 class _Plan(NamedTuple):
@@ -361,7 +364,8 @@ def _forward(scores, target, k, tau):
         sums = None if power_sums is None else power_sums[:, rows]
         if plan.direct:
             arrays = x.T.contiguous().numpy(), plan.k, sums.double().numpy()
-            parts.append([torch.from_numpy(part) for part in solve_directly(*arrays)])
+            ratio, *rest = map(torch.from_numpy, solve_directly(*arrays))
+            parts.append([ratio, None, *rest])
         else:
             parts.append(_solve(x.T.contiguous(), plan.k, n_others, sums, exact))
     ratio, shift, gradient, coefficients = (
@@ -379,19 +383,26 @@ def _backward(grad, scores, target, k, tau, reference, shift, head, gradient, co
     if head is None:
         return gradient.scatter(1, target, own)
     result = torch.empty_like(scores)
-    factor = torch.empty_like(scores[: _n_rows(scores, scores.shape[1])])
-    shift = shift.unsqueeze(1)
-    coefficients = (grad * coefficients).unsqueeze(2)
-    for start in range(0, len(scores), len(factor)):
-        rows = slice(start, start + len(factor))
-        odds = _odds(scores[rows], reference[rows], k * tau, result[rows], shift[rows])
-        if len(coefficients) > 1:
-            polynomial = torch.mul(odds, coefficients[-1, rows], out=factor[: len(odds)])
-            for coefficient in reversed(coefficients[1:-1, rows]):
-                polynomial.add_(coefficient).mul_(odds)
-            odds.mul_(polynomial.add_(coefficients[0, rows]))
+    step = _n_rows(scores, scores.shape[1])
+    factor = torch.empty_like(scores[:step])
+    shift = None if shift is None else shift.unsqueeze(1)
+    *others, last = (grad * coefficients).unsqueeze(2)
+    for start in range(0, len(scores), step):
+        rows = slice(start, start + step)
+        odds = _odds(
+            scores[rows],
+            reference[rows],
+            k * tau,
+            result[rows],
+            None if shift is None else shift[rows],
+        )
+        if others:
+            polynomial = torch.mul(odds, last[rows], out=factor[: len(odds)])
+            for coefficient in others[:0:-1]:
+                torch.add(polynomial, coefficient[rows], out=polynomial).mul_(odds)
+            odds.mul_(polynomial.add_(others[0][rows]))
         else:
-            odds.mul_(coefficients[0, rows])
+            odds.mul_(last[rows])
     return result.scatter_(1, head, gradient).scatter_(1, target, own)
 
 
