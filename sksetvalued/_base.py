@@ -55,7 +55,7 @@ class DeepEstimator(BaseEstimator):
         "lr": [Interval(Real, 0, None, closed="neither")],
         "batch_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "optimizer": "no_validation",
-        "weight_decay": [Interval(Real, 0, None, closed="left")],
+        "weight_decay": [Interval(Real, 0, None, closed="left"), None],
         "lr_schedule": "no_validation",
         "validation_fraction": [Interval(Real, 0, 1, closed="neither"), None],
         "monitor": [str, callable],
@@ -80,11 +80,11 @@ class DeepEstimator(BaseEstimator):
         weights=None,
         transform=None,
         max_epochs=50,
-        lr=1e-3,
+        lr=3e-3,
         batch_size="auto",
         optimizer="adamw",
-        weight_decay=1e-2,
-        lr_schedule=None,
+        weight_decay=None,
+        lr_schedule="cosine",
         validation_fraction=None,
         monitor="auto",
         patience=None,
@@ -226,9 +226,12 @@ class DeepEstimator(BaseEstimator):
 
     # -- training ---------------------------------------------------------------------------
 
-    def _options(self):
-        resolved = {"device": self.device_, "batch_size": self.batch_size_}
-        return self.get_params(deep=False) | resolved
+    def _options(self, resume=None):
+        options = self.get_params(deep=False)
+        options |= {"device": self.device_, "batch_size": self.batch_size_}
+        if resume == "partial_fit":
+            options |= {"lr_schedule": None, "verbose": 0}
+        return options
 
     def _train(self, train, valid, n_outputs, epochs, resume):
         """Train the network on a TrainingSet, or train it further.
@@ -250,7 +253,7 @@ class DeepEstimator(BaseEstimator):
         state = self._rng_state if continued else None
         with training.seeded(self._seed, self.device_, state):
             net = self._rearmed(train, valid, resume) if continued else None
-            net = net or self._new_net(train, valid, n_outputs)
+            net = net or self._new_net(train, valid, n_outputs, resume)
             if resume == "partial_fit" and net.criterion_.uses_index:
                 raise ValueError(
                     f"loss={self.loss!r} keeps an estimate for every training sample, so it "
@@ -272,7 +275,7 @@ class DeepEstimator(BaseEstimator):
             self._report_interrupt(net)
         return self
 
-    def _new_net(self, train, valid, n_outputs):
+    def _new_net(self, train, valid, n_outputs, resume):
         from . import training
         from .networks import build_network
 
@@ -293,19 +296,21 @@ class DeepEstimator(BaseEstimator):
             module.expect_sparse_rows()
         n_batches = len(training.make_batches(train, self.batch_size_))
         return training.make_net(
-            module, criterion, train.inputs, self._monitor(valid), n_batches, self._options()
+            module,
+            criterion,
+            train.inputs,
+            self._monitor(valid),
+            n_batches,
+            self._options(resume),
         )
 
     def _rearmed(self, train, valid, resume):
         """Return the fitted net, ready for more epochs."""
         from . import training
 
-        options = self._options()
-        if resume == "partial_fit":
-            options |= {"lr_schedule": None, "verbose": 0}
         monitor = self._monitor(valid)
         n_batches = len(training.make_batches(train, self.batch_size_))
-        callbacks = training.make_callbacks(monitor, n_batches, options)
+        callbacks = training.make_callbacks(monitor, n_batches, self._options(resume))
         return self.net_.rearm(callbacks, monitor)
 
     def _monitor(self, valid):

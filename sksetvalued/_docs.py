@@ -18,15 +18,14 @@ transform : callable or dict, default=None
 max_epochs : int, default=50
     Passes over the training data.
 lr : float, default={lr}
-    Learning rate, the initial one if there is a schedule, the largest one of "one_cycle". For
-    small networks on images, trained from scratch, try
-    ``lr=1e-2, lr_schedule="one_cycle", max_epochs=20``.
+    Learning rate, the initial one if there is a schedule, the largest one of "one_cycle".
 batch_size : int or "auto", default="auto"
     "auto" makes about 32 batches an epoch, of 32 to 256 samples.
 optimizer : {{"adamw", "adam", "sgd"}} or class, default="adamw"
     "sgd" has Nesterov momentum 0.9. Arguments go to `net_params`, as ``optimizer__momentum``.
-weight_decay : float, default={weight_decay}
-    Weight decay of the optimizer.
+weight_decay : float or None, default={weight_decay}
+    Weight decay of the optimizer. None is 0.1 for "adamw", and the optimizer's own default
+    otherwise.
 lr_schedule : None, "cosine", "one_cycle", sequence of int, dict or callable, default={lr_schedule}
     A sequence holds the epochs after which the rate is divided by ten; a dict, the arguments of
     torch's ``MultiStepLR``; a callable maps the optimizer to a torch scheduler.

@@ -500,27 +500,75 @@ def test_skorch_callbacks_see_batches_and_are_not_changed(data):
     assert stopped.n_iter_ < 50
 
 
-@pytest.mark.parametrize(
-    "schedule",
-    [
-        "cosine",
-        "one_cycle",
-        [1, 2],
-        {"milestones": [1], "gamma": 0.5},
-        lambda optimizer: torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5),
-    ],
-)
-def test_learning_rate_schedules_change_the_rate(schedule, data):
-    X, y = data
-    rates = []
+SCHEDULES = [
+    "cosine",
+    "one_cycle",
+    [1, 2],
+    {"milestones": [1], "gamma": 0.5},
+    lambda optimizer: torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5),
+]
+
+
+def recorder_of_rates():
+    """Return a callback that records the learning rate of each epoch, and its records."""
     from skorch.callbacks import Callback
 
+    rates = []
+
     class Rate(Callback):
+        def __deepcopy__(self, memo):
+            return self
+
         def on_epoch_begin(self, net, **kwargs):
             rates.append(net.optimizer_.param_groups[0]["lr"])
 
-    fast(BOTH[0], lr_schedule=schedule, callbacks=[Rate()]).fit(X, y)
-    assert len(set(rates)) > 1
+    return Rate(), rates
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_learning_rate_schedules_change_the_rate_and_start_with_each_fit(schedule, data):
+    X, y = data
+    callback, rates = recorder_of_rates()
+    clf = fast(BOTH[0], lr_schedule=schedule, callbacks=[callback], warm_start=True)
+    clf.fit(X, y)
+    first = rates.copy()
+    assert len(set(first)) > 1
+    clf.fit(X, y)
+    np.testing.assert_allclose(rates, first * 2, rtol=1e-12)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_pieces_are_trained_at_a_constant_rate(schedule, data):
+    X, y = data
+    callback, rates = recorder_of_rates()
+    clf = fast(BOTH[0], lr=0.02, lr_schedule=schedule, callbacks=[callback])
+    for _ in range(3):
+        clf.partial_fit(X, y, classes=np.unique(y))
+    assert rates == [0.02] * 3
+    clf.set_params(warm_start=True).fit(X, y)
+    assert len(set(rates[3:])) > 1
+
+
+def decay(clf):
+    """Return the weight decay of the trained net."""
+    (group,) = clf.net_.optimizer_.param_groups
+    return group["weight_decay"]
+
+
+def test_weight_decay_follows_the_optimizer_unless_given(data):
+    X, y = data
+
+    def trained(**params):
+        return fast(BOTH[0], max_epochs=1, warm_start=True, **params).fit(X, y)
+
+    assert decay(trained()) == 0.1
+    assert decay(trained(weight_decay=0.3)) == 0.3
+    assert decay(trained(optimizer="sgd")) == decay(trained(optimizer="adam")) == 0
+    assert decay(trained(optimizer="sgd", weight_decay=1e-4)) == 1e-4
+    assert decay(trained(optimizer=torch.optim.AdamW)) == 0.01
+    # It has no argument of that name.
+    clf = trained(optimizer=torch.optim.Rprop)
+    assert "weight_decay" not in clf.net_.optimizer_.param_groups[0]
 
 
 # -- pipelines and searches -------------------------------------------------------------------

@@ -5,6 +5,7 @@ from .experiment import Contender, Experiment
 # Training that every contender searches over, with its own parameters on top.
 SEARCH = {"lr": [1e-3, 3e-3, 1e-2], "max_epochs": [10, 25], "weight_decay": [0.01, 1.0]}
 
+AS_IT_IS = {"default": Contender({}, grid=None)}
 AVERAGE_K = {
     "cross_entropy": Contender({"loss": "cross_entropy"}, uses_k=False),
     "multi_label_head": Contender(
@@ -25,7 +26,7 @@ AVERAGE_K = {
         {"loss_params": [{"epsilon": e} for e in (0.1, 0.3, 1.0, 3.0)]},
         rules=("average_k_sigmoid",),
     ),
-    "default": Contender({}, grid=None),
+    **AS_IT_IS,
 }
 
 EPSILONS = (0.0, 1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0, 100.0)
@@ -55,6 +56,7 @@ TAIL = {
         {"loss": "noised_hinge"},
         {"epsilon": [0.01, 0.1, 1.0], "max_margin": [0.2, 0.5], "scale": [20, 50]},
     ),
+    **AS_IT_IS,
     "default, max_margin=0.2": Contender({"max_margin": 0.2}, grid=None),
 }
 
@@ -79,6 +81,7 @@ NOISE = {
     "noised_hinge": Contender(
         {"loss": "noised_hinge", "n_noise_samples": 10}, LR | {"epsilon": [0.2, 1.0]}
     ),
+    **AS_IT_IS,
 }
 IMAGE_TAIL = {
     "cross_entropy": CROSS_ENTROPY,
@@ -95,6 +98,7 @@ IMAGE_TAIL = {
     "noised_imbalanced": Contender(
         {"loss": "noised_hinge", "max_margin": 0.2, "epsilon": 0.1}, LR | {"scale": [20, 50]}
     ),
+    **AS_IT_IS,
     "default, max_margin=0.2": Contender({"max_margin": 0.2}, grid=None),
 }
 ALPHAS = (1e-3, 0.01, 0.1, 1.0, 10.0, 100.0, 1e3)
@@ -104,7 +108,7 @@ AVERAGE_K_TAIL = {
     "multi_label_head": Contender({"loss": "multi_label_head"}, LR | {"alpha": [0.1, 1.0]}),
     "proposal_head": Contender({"loss": "two_head_proposal"}, LR | {"alpha": [0.1, 1.0]}),
     "assume_negative": Contender({"loss": "assume_negative"}, {"lr": [3e-3, 1e-2]}, uses_k=False),
-    "default": Contender({}, grid=None),
+    **AS_IT_IS,
 }
 CIFAR_TAIL = {
     "name": "cifar100_pack", "n_classes": 50, "imbalance": 50, "largest": 200, "n_val": 20
@@ -127,13 +131,13 @@ PLANTNET_RECIPE = SGD | {
 }
 
 
-def label_noise(title, data, others=None):
+def label_noise(title, data):
     """Return an experiment on images whose labels are redrawn within groups of five classes."""
     return Experiment(
         title=title,
         data=data,
         estimator="top_k",
-        contenders=NOISE | (others or {}),
+        contenders=NOISE,
         ks=(5,),
         rules=("top_k",),
         grid=IMAGE_SEARCH,
@@ -224,7 +228,6 @@ EXPERIMENTS = {
         f"label_noise_omniglot_{p}": label_noise(
             f"Labels redrawn within groups of five characters, p = {p}: Omniglot",
             {"name": "omniglot", "noise": p},
-            {"default": Contender({}, grid=None)} if p == 0.4 else None,
         )
         for p in (0.0, 0.2, 0.4, 0.6)
     },
@@ -338,18 +341,24 @@ EXPERIMENTS = {
 
 # What the estimators are to train with by default: searched on validation data alone.
 TRAINING = {"lr": [1e-3, 3e-3, 1e-2], "lr_schedule": [None, "cosine", "one_cycle"]}
+DECAY = {"lr": [3e-3, 1e-2], "lr_schedule": [None, "cosine"], "weight_decay": [0.1, 1.0]}
 
 
-def training_values(title, data, estimator, k, rule, params=None, **options):
+def training_values(
+    title, data, estimator, k, rule, params=None, grids=(TRAINING, DECAY), **options
+):
     """Return the search of training values for an estimator as it is; it tests nothing."""
     return Experiment(
         title=title,
         data=data,
         estimator=estimator,
-        contenders={"default": Contender(params or {}, TRAINING)},
+        contenders={
+            name: Contender(params or {}, grid)
+            for name, grid in zip(("default", "weight_decay"), grids)
+        },
         ks=(k,),
         rules=(rule,),
-        budget=9,
+        budget=None,
         tuning_seeds=(200, 201),
         seeds=(),
         **options,
@@ -367,6 +376,10 @@ TRAINING_VALUES = {
         "tail of BANKING77, macro top-5",
         EXPERIMENTS["long_tail_banking77"].data, "top_k", 5, "top_k_macro", **_MACRO,
     ),
+    "training_all_texts": training_values(
+        "all of BANKING77, top-3",
+        {"name": "banking77", "per_class": 200, "n_val": 20}, "top_k", 3, "top_k",
+    ),
     "training_table": training_values(
         "made-up table, top-3",
         {"name": "synthetic", "n_samples": 4000, "n_classes": 40}, "top_k", 3, "top_k",
@@ -378,6 +391,15 @@ TRAINING_VALUES = {
     "training_cifar100": training_values(
         "CIFAR-100, p = 0.4, top-5",
         EXPERIMENTS["label_noise_cifar100_0.4"].data, "top_k", 5, "top_k", **_IMAGES,
+    ),
+    "training_more_images": training_values(
+        "CIFAR-100, 230 images per class, top-5",
+        {"name": "cifar100_pack", "per_class": 230, "n_val": 20}, "top_k", 5, "top_k",
+        grids=(
+            {"lr": [1e-3, 3e-3], "lr_schedule": [None]},
+            {"lr": [3e-3], "lr_schedule": ["cosine"], "weight_decay": [0.1, 1.0]},
+        ),
+        **_IMAGES,
     ),
     "training_cifar100_average_k": training_values(
         "tail of CIFAR-100, macro average-2",

@@ -4,7 +4,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 
-from sklearn.model_selection import ParameterSampler
+from sklearn.model_selection import ParameterGrid, ParameterSampler
 
 from sksetvalued import AverageKClassifier, TopKClassifier
 
@@ -56,8 +56,8 @@ class Experiment:
         Values that are searched for every contender.
     fixed : dict
         Parameters of the estimator common to all.
-    budget : int
-        Configurations tried for each contender.
+    budget : int or None
+        Configurations tried for each contender; None for all.
     tuning_seeds, seeds : tuple of int
         Seeds of splits and fits, for the search and for the test.
     full : bool
@@ -73,7 +73,7 @@ class Experiment:
     average: str = "micro"
     grid: dict = field(default_factory=dict)
     fixed: dict = field(default_factory=dict)
-    budget: int = 12
+    budget: int | None = 12
     tuning_seeds: tuple = (100,)
     seeds: tuple = tuple(range(10))
     full: bool = False
@@ -96,10 +96,12 @@ class Experiment:
         ]
 
     def configurations(self, contender):
-        """Return the parameter settings tried for a contender, `budget` of them."""
+        """Return the parameter settings tried for a contender."""
         if self.contenders[contender].grid is None:
             return [{}]
         grid = self.grid | self.contenders[contender].grid
+        if self.budget is None:
+            return list(ParameterGrid(grid))
         return list(ParameterSampler(grid, self.budget, random_state=0))
 
     def tuning_tasks(self):

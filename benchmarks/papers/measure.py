@@ -42,6 +42,9 @@ def _sigmoid_sets(clf, k, X_val, X):
     return clf.decision_function(X) >= threshold
 
 
+#: Training values of searched contenders where neither the experiment nor the search says other.
+UNLESS_SEARCHED = {"lr_schedule": None, "weight_decay": 0.01}
+
 #: How the scores of a network become sets.
 RULES = {
     "average_k": _own_sets("micro"),
@@ -83,8 +86,10 @@ def build(experiment, task):
     params = {"transform": image_transform(experiment.data["name"])}
     if experiment.estimator == "average_k":
         params["calibration_fraction"] = None
-    k = task["k"] or experiment.ks[0]
-    return cls(k, **params, **experiment.fixed, **task["params"], random_state=task["seed"])
+    if experiment.contenders[task["contender"]].grid is not None:
+        params |= UNLESS_SEARCHED
+    params |= experiment.fixed | task["params"]
+    return cls(task["k"] or experiment.ks[0], **params, random_state=task["seed"])
 
 
 def figures(clf, sets, y, average):

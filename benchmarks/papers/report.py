@@ -23,7 +23,9 @@ was stopped.
 
 Every loss gets the same number of configurations, drawn from its own parameters and from common
 ones (learning rate, epochs, weight decay), and the one with the largest validation coverage is
-chosen for each rule and each K apart. The chosen ones are then trained and tested with seeds that
+chosen for each rule and each K apart. Values that neither a search nor an experiment names are a
+constant learning rate and a weight decay of 0.01, not the defaults of the estimators, which are
+contenders of their own. The chosen ones are then trained and tested with seeds that
 the search has not used; the seed draws training and validation samples as well as initial weights,
 the same for all losses (of Grocery Store, initial weights alone). Of the recorded runs only these
 see test data, but for what stands under "Beside the protocol". Thresholds are

@@ -67,6 +67,13 @@ class EpochProgress(Callback):
         del self.bar_
 
 
+class _Schedule(LRScheduler):
+    """Forget torch's scheduler after training, as it holds the optimizer and its state."""
+
+    def on_train_end(self, net, **kwargs):
+        self.lr_scheduler_ = None
+
+
 class _FromOptimizer:
     """Let a user's function of the optimizer stand where skorch expects a scheduler class."""
 
@@ -78,7 +85,7 @@ class _FromOptimizer:
 
 
 def lr_scheduler(lr_schedule, max_epochs, n_batches, lr):
-    """Return the skorch callback of a learning-rate schedule.
+    """Return the skorch callback of a learning-rate schedule, which starts with each training.
 
     Parameters
     ----------
@@ -88,18 +95,18 @@ def lr_scheduler(lr_schedule, max_epochs, n_batches, lr):
     max_epochs, n_batches : int
     lr : float
     """
+    anew = {"last_epoch": -1}
     if lr_schedule == "cosine":
-        return LRScheduler("CosineAnnealingLR", T_max=max_epochs)
+        return _Schedule("CosineAnnealingLR", T_max=max_epochs, **anew)
     if lr_schedule == "one_cycle":
-        return LRScheduler(
-            OneCycleLR, step_every="batch", max_lr=lr, total_steps=max_epochs * n_batches + 1
-        )
+        n_steps = max_epochs * n_batches + 1
+        return _Schedule(OneCycleLR, step_every="batch", max_lr=lr, total_steps=n_steps, **anew)
     if callable(lr_schedule):
-        return LRScheduler(_FromOptimizer(lr_schedule))
+        return _Schedule(_FromOptimizer(lr_schedule))
     if isinstance(lr_schedule, dict):
-        return LRScheduler("MultiStepLR", **lr_schedule)
+        return _Schedule("MultiStepLR", **(anew | lr_schedule))
     if isinstance(lr_schedule, (list, tuple)):
-        return LRScheduler("MultiStepLR", milestones=list(lr_schedule), gamma=0.1)
+        return _Schedule("MultiStepLR", milestones=list(lr_schedule), gamma=0.1, **anew)
     raise ValueError(
         "lr_schedule must be None, 'cosine', 'one_cycle', a sequence of epochs, a dict of "
         f"MultiStepLR's arguments or a function of the optimizer, got {lr_schedule!r}."

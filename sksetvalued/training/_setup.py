@@ -10,7 +10,7 @@ from ._callbacks import BestEpoch, EpochProgress, lr_scheduler
 from ._net import SetNet
 
 OPTIMIZERS = {
-    "adamw": (torch.optim.AdamW, {"fused": True}),
+    "adamw": (torch.optim.AdamW, {"fused": True, "weight_decay": 0.1}),
     "adam": (torch.optim.Adam, {"fused": True}),
     "sgd": (torch.optim.SGD, {"momentum": 0.9, "nesterov": True, "fused": True}),
 }
@@ -119,6 +119,8 @@ def make_net(module, criterion, inputs, monitor, n_batches, options):
     optimizer, optimizer_params = resolve_optimizer(options["optimizer"])
     net_params = check_net_params(options["net_params"])
     loader = loader_params(inputs, options["device"])
+    if options["weight_decay"] is not None:
+        optimizer_params = optimizer_params | {"weight_decay": options["weight_decay"]}
     params = {f"optimizer__{k}": v for k, v in optimizer_params.items()}
     params |= {f"iterator_train__{k}": v for k, v in loader.items()}
     params |= {f"iterator_valid__{k}": v for k, v in loader.items()}
@@ -127,7 +129,6 @@ def make_net(module, criterion, inputs, monitor, n_batches, options):
         criterion,
         optimizer=optimizer,
         lr=options["lr"],
-        optimizer__weight_decay=options["weight_decay"],
         max_epochs=options["max_epochs"],
         batch_size=options["batch_size"],
         callbacks=make_callbacks(monitor, n_batches, options),
