@@ -244,8 +244,14 @@ EXPERIMENTS = {
         (1, 3, 5),
     ),
     "long_tail_plantnet": image_tail(
-        "The tail of Pl@ntNet-300K, at most 200 images of a class, imposed on CIFAR-100",
-        {"name": "cifar100_pack", "tail": "plantnet300k", "largest": 200, "n_val": 20},
+        "The tail of Pl@ntNet-300K, at most 200 images, imposed on 50 classes of CIFAR-100",
+        {
+            "name": "cifar100_pack",
+            "n_classes": 50,
+            "tail": "plantnet300k",
+            "largest": 200,
+            "n_val": 20,
+        },
         (1, 3, 5),
     ),
     "long_tail_grocery": image_tail(
