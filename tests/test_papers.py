@@ -168,23 +168,45 @@ def test_training_values_are_searched_whole_and_without_a_test():
 
     used = {seed for e in EXPERIMENTS.values() for seed in e.seeds}
     for experiment in TRAINING_VALUES.values():
-        tasks = experiment.tuning_tasks()
-        pairs = [(t["params"]["lr"], t["params"]["lr_schedule"], t["seed"]) for t in tasks]
-        assert len(set(pairs)) == len(pairs) == 9 * len(experiment.tuning_seeds)
         assert not experiment.seeds
         assert not used & set(experiment.tuning_seeds)
+        tasks = experiment.tuning_tasks()
+        assert len({json.dumps(t["params"], sort_keys=True) for t in tasks}) == len(tasks)
+    assert len(TRAINING_VALUES["training_texts"].tuning_tasks()) == 3 * 3 + 2 * 2 * 2 + 2
 
 
 def test_the_table_of_training_values_says_how_far_each_is_behind():
     from benchmarks.papers.tables import training_table
 
+    constant, cosine = ("none", 0.1, 1.0), ("cosine", 0.1, 1.0)
     coverages = {
-        (None, 0.1): [np.array([50.0, 52.0]), np.array([70.0])],
-        ("cosine", 0.1): [np.array([54.0, 56.0]), np.array([69.0])],
+        "a": {constant: 51.0, cosine: 55.0},
+        "b": {cosine: 69.0, constant: 70.0},
+        "c": {cosine: 10.0},
     }
-    _, _, constant, cosine, _ = training_table(["a", "b"], coverages)
-    assert constant == "| none | 0.1 | 51.0 | **70.0** | 2.0 | 4.0 |"
-    assert cosine == "| cosine | 0.1 | **55.0** | 69.0 | 0.5 | 1.0 |"
+    _, _, *lines, _ = training_table(coverages)
+    assert lines == [
+        "| cosine | 0.1 | 1.0 | **55.0** | 69.0 | **10.0** | 0.5 | 1.0 |",
+        "| none | 0.1 | 1.0 | 51.0 | **70.0** |  | 2.0 | 4.0 |",
+    ]
+
+
+def test_what_is_searched_does_not_follow_the_defaults_of_the_estimators():
+    from benchmarks.papers.configs import EXPERIMENTS
+    from benchmarks.papers.measure import UNLESS_SEARCHED, build
+
+    experiment = EXPERIMENTS["average_k_banking77"]
+    task = next(t for t in experiment.tuning_tasks() if t["contender"] == "cross_entropy")
+    params = build(experiment, task).get_params()
+    assert UNLESS_SEARCHED | task["params"] == {
+        name: params[name] for name in UNLESS_SEARCHED | task["params"]
+    }
+    as_it_is = task | {"contender": "default", "params": {}}
+    defaults = type(build(experiment, task))().get_params()
+    assert all(
+        build(experiment, as_it_is).get_params()[name] == defaults[name]
+        for name in ("lr", "lr_schedule", "weight_decay", "max_epochs")
+    )
 
 
 def test_every_task_of_every_experiment_asks_for_an_estimator_that_exists():

@@ -348,10 +348,11 @@ EXPERIMENTS = {
 # What the estimators are to train with by default: searched on validation data alone.
 TRAINING = {"lr": [1e-3, 3e-3, 1e-2], "lr_schedule": [None, "cosine", "one_cycle"]}
 DECAY = {"lr": [3e-3, 1e-2], "lr_schedule": [None, "cosine"], "weight_decay": [0.1, 1.0]}
+BETWEEN = {"lr": [3e-3], "lr_schedule": ["cosine"], "weight_decay": [0.2, 0.5]}
 
 
 def training_values(
-    title, data, estimator, k, rule, params=None, grids=(TRAINING, DECAY), **options
+    title, data, estimator, k, rule, params=None, grids=(TRAINING, DECAY, BETWEEN), **options
 ):
     """Return the search of training values for an estimator as it is; it tests nothing."""
     return Experiment(
@@ -360,12 +361,12 @@ def training_values(
         estimator=estimator,
         contenders={
             name: Contender(params or {}, grid)
-            for name, grid in zip(("default", "weight_decay"), grids)
+            for name, grid in zip(("default", "weight_decay", "decay_between"), grids)
         },
         ks=(k,),
         rules=(rule,),
         budget=None,
-        tuning_seeds=(200, 201),
+        tuning_seeds=(200,),
         seeds=(),
         **options,
     )
@@ -404,6 +405,7 @@ TRAINING_VALUES = {
         grids=(
             {"lr": [1e-3, 3e-3], "lr_schedule": [None]},
             {"lr": [3e-3], "lr_schedule": ["cosine"], "weight_decay": [0.1, 1.0]},
+            BETWEEN,
         ),
         **_IMAGES,
     ),

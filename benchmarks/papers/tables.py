@@ -151,23 +151,28 @@ def default_table(m):
     return table(header, rows, n_texts=4) if rows else []
 
 
-def training_table(titles, coverages):
+def training_table(coverages):
     """Return the validation coverage of each training, and how far it is from the best.
 
     Parameters
     ----------
-    titles : list of str
-        Of the data.
-    coverages : dict of (schedule, rate) -> list of ndarray
-        In percent, by seed, one array for each data set.
+    coverages : dict of str -> dict of (schedule, rate, weight decay) -> float
+        In percent, by title of the data.
     """
-    means = {key: [values.mean() for values in row] for key, row in coverages.items()}
-    best = np.max(list(means.values()), axis=0)
+    keys = sorted({key for by_key in coverages.values() for key in by_key})
+    best = {title: max(by_key.values()) for title, by_key in coverages.items()}
+    whole = [title for title, by_key in coverages.items() if len(by_key) == len(keys)]
     rows = []
-    for (schedule, lr), row in means.items():
-        behind = best - row
-        cells = [f"**{m:.1f}**" if m == b else f"{m:.1f}" for m, b in zip(row, best)]
-        cells += [f"{behind.mean():.1f}", f"{behind.max():.1f}"]
-        rows.append([schedule or "none", lr, *cells])
-    header = ["schedule", "lr", *titles, "behind the best, mean", "at worst"]
+    for key in keys:
+        cells = [
+            "" if key not in by_key else _bold_if(by_key[key] == best[title], by_key[key])
+            for title, by_key in coverages.items()
+        ]
+        behind = [best[title] - coverages[title][key] for title in whole]
+        rows.append([*key, *cells, f"{np.mean(behind):.1f}", f"{max(behind):.1f}"])
+    header = ["schedule", "lr", "decay", *coverages, "behind the best, mean", "at worst"]
     return table(header, rows, n_texts=1)
+
+
+def _bold_if(condition, value):
+    return f"**{value:.1f}**" if condition else f"{value:.1f}"
