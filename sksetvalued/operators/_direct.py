@@ -111,8 +111,9 @@ def smoothed_hinge_directly(scores, target, k, tau, margin):
         np.einsum("ij,ij->i", power, odds, out=power_sums[m])
         power = power * odds if m < k - 1 else None
     log_ratio, gradient, coefficients = solve_directly(np.ascontiguousarray(x.T), k, power_sums)
-    own = s[rows, target]
-    z = log_ratio + (margin + (reference - own)[:, 0].astype(np.float64) / k) / tau
+    # In double precision, since they are divided by tau.
+    lead = reference[:, 0].astype(np.float64) - s[rows, target][:, 0]
+    z = log_ratio + (margin + lead / k) / tau
     slope = expit(z) / k
     coefficients *= slope
     result = odds * coefficients[-1][:, None]

@@ -32,7 +32,8 @@ from ._top_k import top_k
 
 #: Steps of Newton's method for the tilt, which need not be exact.
 _TILT_STEPS = 3
-#: Ranks from which single precision would lose digits of the gradient.
+#: Ranks from which single precision would lose digits of the gradient; an accelerator uses it
+#: below.
 _DOUBLE_FROM = 10
 #: Entries treated together: few enough for a processor's cache, enough for an accelerator.
 _CHUNK, _CHUNK_ELSEWHERE = 1 << 16, 1 << 24
@@ -88,8 +89,8 @@ class _Circle(NamedTuple):
     nodes : Tensor of shape (n_nodes, 1)
     selection : Tensor of shape (n_nodes, 1)
         w^(1 - k) times the weights of the sums.
-    spread : Tensor of shape (n_nodes, 1, 1)
-        |1 - w|^2.
+    far, near : Tensors of shape (n_nodes, 1, 1)
+        |1 + w|^2 / 4 and |1 - w|^2 / 4.
     logs : Tensor of shape (2, n_nodes, n_powers)
         Real and imaginary parts of (-1)^(m - 1) (w^m - 1) / m, for m = 1, 2, ...
     powers : Tensor of shape (2, n_powers, n_nodes)
@@ -98,7 +99,8 @@ class _Circle(NamedTuple):
 
     nodes: torch.Tensor
     selection: torch.Tensor
-    spread: torch.Tensor
+    far: torch.Tensor
+    near: torch.Tensor
     logs: torch.Tensor
     powers: torch.Tensor
 
@@ -114,7 +116,8 @@ def _circle_arrays(k, n_classes, exact, n_powers):
     return _Circle(
         nodes=w,
         selection=w ** (1 - k) * np.where(index == 0, 1.0, 2.0)[:, None] / n,
-        spread=np.abs(1 - w[:, :, None]) ** 2,
+        far=np.abs(1 + w[:, :, None]) ** 2 / 4,
+        near=np.abs(1 - w[:, :, None]) ** 2 / 4,
         logs=np.stack([logs.real, logs.imag]),
         powers=np.stack([powers.real, -powers.imag]),
     )
@@ -178,6 +181,11 @@ def _product(p, q, nodes):
     return factors[:, 0]
 
 
+def _squared_factors(p, q, circle):
+    """Return |q + p w|^2 for each node w; as 1 - p q |1 - w|^2 it would lose digits near -1."""
+    return circle.far + (p - q) ** 2 * circle.near
+
+
 def _solve(x, k, n_classes, power_sums, exact):
     """Compute the log-ratio, the tilt and the derivatives.
 
@@ -212,7 +220,7 @@ def _solve(x, k, n_classes, power_sums, exact):
         )
     f_k, f_before = (product / circle.nodes).real.sum(0), product.real.sum(0)
     u = product * (1 / f_k - circle.nodes / f_before)
-    inverse = 1 / (1 - (p * q) * circle.spread)
+    inverse = 1 / _squared_factors(p, q, circle)
     real = (inverse * u.real.unsqueeze(1)).sum(0)
     turned = (inverse * (u / circle.nodes).real.unsqueeze(1)).sum(0)
     coefficients = circle.powers[0] @ u.real + circle.powers[1] @ u.imag if n_powers else None
@@ -321,7 +329,8 @@ def _plan(scores, k, tau):
     rank = n_classes - k if sign < 0 else k
     n_head = 2 * k + 4 if k < _DOUBLE_FROM else 4 * k
     head = n_head if sign > 0 and 2 * n_head < n_classes else None
-    double = rank >= _DOUBLE_FROM and scores.device.type != "mps"
+    kind = scores.device.type
+    double = kind == "cpu" or (rank >= _DOUBLE_FROM and kind != "mps")
     dtype = torch.float64 if double else scores.dtype
     return _Plan(rank, sign, sign * k * tau, head, dtype, False)
 
@@ -356,7 +365,7 @@ def _forward(scores, target, k, tau):
     parts = []
     for start in range(0, len(scores), step):
         rows = slice(start, start + step)
-        x = (values[rows] - reference[rows]).to(plan.dtype) / plan.temperature
+        x = (values[rows].to(plan.dtype) - reference[rows]) / plan.temperature
         if head is None:
             x.scatter_(1, target[rows], -torch.inf)
         else:
@@ -369,15 +378,15 @@ def _forward(scores, target, k, tau):
         else:
             parts.append(_solve(x.T.contiguous(), plan.k, n_others, sums, exact))
     ratio, shift, gradient, coefficients = (
-        None if part[0] is None else torch.cat(part, dim=-1).to(scores.dtype)
-        for part in zip(*parts)
+        None if part[0] is None else torch.cat(part, dim=-1) for part in zip(*parts)
     )
+    rest = (None if x is None else x.to(scores.dtype) for x in (shift, gradient, coefficients))
+    shift, gradient, coefficients = rest
     return plan.sign * ratio, reference, shift, head, gradient, coefficients
 
 
-def _backward(grad, scores, target, k, tau, reference, shift, head, gradient, coefficients):
+def _backward(grad, scores, target, temperature, reference, shift, head, gradient, coefficients):
     """Return the gradient in the scores, written once."""
-    grad = grad / (k * tau)
     own = -grad.unsqueeze(1)
     gradient = (grad * gradient).T
     if head is None:
@@ -392,7 +401,7 @@ def _backward(grad, scores, target, k, tau, reference, shift, head, gradient, co
         odds = _odds(
             scores[rows],
             reference[rows],
-            k * tau,
+            temperature,
             result[rows],
             None if shift is None else shift[rows],
         )
@@ -439,10 +448,11 @@ class SmoothedHinge(torch.autograd.Function):
             ctx.save_for_backward(scores, target, gradient)
             return values
         ratio, reference, *rest = _forward(scores, target, k, tau)
-        own = scores.gather(1, target)
-        ratio = ratio + (margin + (reference - own)[:, 0] / k) / tau
-        ctx.save_for_backward(scores, target, ratio, reference, *rest)
-        return tau * _softplus(ratio)
+        lead = (reference.to(ratio.dtype) - scores.gather(1, target))[:, 0]
+        ratio = ratio + (margin + lead / k) / tau
+        slope = torch.sigmoid(ratio).to(scores.dtype)
+        ctx.save_for_backward(scores, target, slope, reference, *rest)
+        return (tau * _softplus(ratio)).to(scores.dtype)
 
     @staticmethod
     def backward(ctx, grad):
@@ -454,6 +464,6 @@ class SmoothedHinge(torch.autograd.Function):
         elif len(saved) == 1:
             result = saved[0] * grad.unsqueeze(1)
         else:
-            ratio, *saved = saved
-            result = _backward(grad * tau * torch.sigmoid(ratio), scores, target, k, tau, *saved)
+            slope, *saved = saved
+            result = _backward(grad * slope / k, scores, target, k * tau, *saved)
         return result, None, None, None, None
