@@ -10,7 +10,7 @@ from ._callbacks import BestEpoch, EpochProgress, lr_scheduler
 from ._net import SetNet
 
 OPTIMIZERS = {
-    "adamw": (torch.optim.AdamW, {"fused": True, "weight_decay": 0.1}),
+    "adamw": (torch.optim.AdamW, {"fused": True, "weight_decay": 0.5}),
     "adam": (torch.optim.Adam, {"fused": True}),
     "sgd": (torch.optim.SGD, {"momentum": 0.9, "nesterov": True, "fused": True}),
 }
