@@ -91,6 +91,28 @@ def test_one_size_per_row_is_each_row_alone():
         assert torch.equal(sparse_top(scores, sizes.double()), sparse_top(scores, sizes))
 
 
+def test_no_rows():
+    for n_classes in (9, 4000):
+        for k in (2, torch.zeros(0)):
+            assert sparse_top(torch.zeros(0, n_classes), k).shape == (0, n_classes)
+
+
+@pytest.mark.parametrize("n_classes", [40, 1000, 3000])
+def test_compiled_and_twice_differentiated_equal_the_eager_gradient(n_classes):
+    scores = draw(70, n_classes).requires_grad_()
+    weight = draw(70, n_classes, seed=1)
+
+    def value(scores):
+        return (weight * sparse_top(scores, 5)).sum()
+
+    (eager,) = torch.autograd.grad(value(scores), scores)
+    (with_graph,) = torch.autograd.grad(value(scores), scores, create_graph=True)
+    compiled = torch.compile(value, backend="aot_eager")
+    (traced,) = torch.autograd.grad(compiled(scores), scores)
+    torch.testing.assert_close(with_graph, eager, rtol=0, atol=1e-14)
+    torch.testing.assert_close(traced, eager)
+
+
 def test_leading_dimensions_are_rows():
     scores = draw(6, 5)
     expected = sparse_top(scores, 2)

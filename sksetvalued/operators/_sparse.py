@@ -15,8 +15,8 @@ __all__ = ["sparse_top", "sparsemax"]
 # Rows longer than this are searched by blocks of entries.
 _LONG_ROW, _BLOCK = 2048, 32
 _MAX_STEPS = 200
-# Entries sorted together.
-_AT_ONCE = 1 << 18
+# Entries sorted, and differentiated, together.
+_AT_ONCE, _CHUNK = 1 << 18, 1 << 15
 
 
 def check_size(k, scores):
@@ -174,8 +174,8 @@ def _threshold_of_sorted(ordered, k, rank):
     """Return the entry of a given rank and the threshold measured from it, of shape (n, 1).
 
     When the first a entries are set to 1, and none of the others is above, the threshold is the
-    largest of (v_(a+1) + ... + v_b - (k - a)) / (b - a) over b. It falls while a grows, until no
-    other entry is above 1.
+    largest of (v_(a+1) + ... + v_b - (k - a)) / (b - a) over b, from the rank on. It falls while
+    a grows, until no other entry is above 1.
 
     Parameters
     ----------
@@ -187,26 +187,28 @@ def _threshold_of_sorted(ordered, k, rank):
     """
     rows = np.arange(len(ordered))
     reference = ordered[rows, rank - 1]
-    # Sums over the first dimension are faster.
-    v = np.subtract(ordered.T, reference, order="C")
+    # Sums over the first dimension are faster, but for running ones.
+    v = np.subtract(ordered.T, reference, order="C", dtype=np.float64)
     # The threshold lies in [-1, 0]: above 1 entries become 1, and below -1 they become 0.
     np.minimum(v, 1, out=v)
-    v = v[: max(1, np.count_nonzero((v > -1).any(1)))]
+    least, most = (rank, rank) if isinstance(rank, int) else (1, rank.max(initial=1))
+    v = v[: max(most, np.count_nonzero((v > -1).any(1)))]
     sums = np.zeros((len(v) + 1, len(rows)))
-    np.cumsum(v, axis=0, dtype=np.float64, out=sums[1:])
-    top = v[: rank if isinstance(rank, int) else rank.max()]
-    n_ones = (top == 1).sum(0)
-    places = np.arange(1.0, len(v) + 1)[:, None]
+    sums[1:] = torch.from_numpy(v.T.copy()).cumsum_(1).numpy().T
+    top, places = v[:most], np.arange(least, len(v) + 1.0)[:, None]
+    n_ones = np.count_nonzero(top == 1, axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         while True:
-            means = sums[1:] - (sums[n_ones, rows] + (k - n_ones))
+            means = sums[least:] - (sums[n_ones, rows] + (k - n_ones))
             means /= np.maximum(places - n_ones.astype(np.float64), 0)
             threshold = means.max(0, initial=-1)
-            above = (top > threshold + 1).sum(0)
+            above = np.count_nonzero(top > threshold + 1, axis=0)
             if not (above > n_ones).any():
                 break
             n_ones = np.maximum(above, n_ones)
-    return reference[:, None], _polished(threshold, v, k)[:, None]
+    if ordered.dtype == np.float64:
+        threshold = _polished(threshold, v, k)
+    return reference[:, None], threshold[:, None]
 
 
 def _polished(threshold, v, k):
@@ -219,7 +221,7 @@ def _polished(threshold, v, k):
     return threshold + excess / np.maximum(inside.sum(0), 1)
 
 
-def _search_sorted(scores, k, rank):
+def _search_sorted(scores, k, rank, with_columns):
     """Find the threshold among the largest entries, four times as many until it is above the last.
 
     Returns
@@ -231,8 +233,13 @@ def _search_sorted(scores, k, rank):
     n, n_classes = scores.shape
     count = 3 * (rank if isinstance(rank, int) else int(rank.max(initial=1))) + 25
     while 4 * count < n_classes and n:
-        columns = k_largest(scores, count)
-        ordered = np.sort(scores.gather(1, columns).numpy(), axis=1)[:, ::-1]
+        if with_columns:
+            columns = k_largest(scores, count)
+            values = scores.gather(1, columns).numpy()
+        else:
+            columns = None
+            values = np.partition(scores.numpy(), n_classes - count, axis=1)[:, -count:]
+        ordered = np.sort(values, axis=1)[:, ::-1]
         reference, threshold = _threshold_of_sorted(ordered, k, rank)
         if (ordered[:, -1:] - reference <= threshold).all():
             return columns, reference, threshold
@@ -249,16 +256,17 @@ def _search_sorted(scores, k, rank):
     return None, *map(np.concatenate, zip(*parts))
 
 
-def _search_long(scores, k, rank):
+def _search_long(scores, k, rank, with_columns):
     """Find the threshold of long rows, in the blocks of the largest maxima."""
-    n_taken = max(2 * int(np.max(rank)), 32)
+    n_taken = max(2 * int(np.max(rank, initial=1)), 32)
     n_blocks = scores.shape[1] // _BLOCK
     if len(scores) and 4 * n_taken <= n_blocks:
         maxima, _ = block_maxima(scores, _BLOCK)
         while 4 * n_taken <= n_blocks:
             blocks = k_largest(maxima, n_taken)
             members = _columns_of_blocks(blocks, n_blocks, scores)
-            columns, reference, threshold = _search_sorted(scores.gather(1, members), k, rank)
+            some = scores.gather(1, members)
+            columns, reference, threshold = _search_sorted(some, k, rank, with_columns=True)
             least = maxima.gather(1, blocks).amin(1, keepdim=True).numpy()
             if (least - reference <= threshold).all():
                 return (
@@ -267,27 +275,30 @@ def _search_long(scores, k, rank):
                     threshold,
                 )
             n_taken *= 2
-    return _search_sorted(scores, k, rank)
+    return _search_sorted(scores, k, rank, with_columns)
 
 
-def _project_on_processor(scores, k, rank):
+def _project_on_processor(scores, k, rank, with_columns):
     """Do what :func:`_project` does, by sorting the entries that may be positive."""
     if isinstance(k, torch.Tensor):
         k, rank = k.numpy(), rank.numpy()
     search = _search_long if scores.shape[1] >= _LONG_ROW else _search_sorted
-    columns, reference, threshold = search(scores, k, rank)
+    columns, reference, threshold = search(scores, k, rank, with_columns)
     values = scores if columns is None else scores.gather(1, columns)
     reference, threshold = torch.from_numpy(reference), torch.from_numpy(threshold)
     return _clipped(values, reference, threshold[:, 0]), columns, reference, threshold
 
 
-def project_on_top_k_simplex(scores, k):
+def project_on_top_k_simplex(scores, k, with_columns=True):
     """Project rows on the top-K simplex, in the form that the operator and the loss share.
 
     Parameters
     ----------
     scores : Tensor of shape (n_samples, n_classes)
     k : number or Tensor of shape (n_samples,)
+    with_columns : bool
+        Whether to say which columns hold the positive entries, though to find them in short rows
+        takes longer than to fill the others with zeros.
 
     Returns
     -------
@@ -308,7 +319,7 @@ def project_on_top_k_simplex(scores, k):
         if not sorting:
             k = torch.full((scores.shape[0],), k, dtype=exact, device=scores.device)
     if sorting:
-        return _project_on_processor(scores.detach(), k, rank)
+        return _project_on_processor(scores.detach(), k, rank, with_columns)
     long = scores.shape[1] >= _LONG_ROW and scores.shape[0] and not scores.is_meta
     return (_project_long if long else _project)(scores, k, rank)
 
@@ -318,19 +329,33 @@ class _SparseTop(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, scores, k):
-        q, columns, _, _ = project_on_top_k_simplex(scores.contiguous(), k)
-        ctx.save_for_backward((q * (1 - q)).sign_(), columns)
+        q, columns, _, _ = project_on_top_k_simplex(scores.contiguous(), k, with_columns=False)
         ctx.n_classes = scores.shape[1]
-        return _spread(q, columns, scores.shape[1])
+        result = _spread(q, columns, ctx.n_classes)
+        ctx.save_for_backward(q if columns is not None else result, columns)
+        return result
 
     @staticmethod
     def backward(ctx, grad):
-        inside, columns = ctx.saved_tensors
-        grad = grad if columns is None else grad.gather(1, columns)
-        grad = grad * inside
-        mean = grad.sum(1, keepdim=True) / inside.sum(1, keepdim=True).clamp(min=1)
-        grad = torch.addcmul(grad, mean, inside, value=-1)
-        return _spread(grad, columns, ctx.n_classes), None
+        q, columns = ctx.saved_tensors
+        if columns is not None:
+            return _spread(_centred(grad.gather(1, columns), q), columns, ctx.n_classes), None
+        if torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return _centred(grad, q.detach()), None
+        result = torch.empty_like(q)
+        step = max(1, _CHUNK // ctx.n_classes)
+        for start in range(0, len(q), step):
+            rows = slice(start, start + step)
+            _centred(grad[rows], q[rows], out=result[rows])
+        return result, None
+
+
+def _centred(grad, q, out=None):
+    """Return the gradient where q is strictly between 0 and 1, minus its mean there."""
+    inside = q.frac().sign_()
+    result = torch.mul(grad, inside, out=out)
+    mean = result.sum(1, keepdim=True) / inside.sum(1, keepdim=True).clamp_(min=1)
+    return result.addcmul_(mean, inside, value=-1)
 
 
 def _spread(values, columns, n_classes):
