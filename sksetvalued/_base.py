@@ -227,8 +227,13 @@ class DeepEstimator(BaseEstimator):
     # -- training ---------------------------------------------------------------------------
 
     def _options(self, resume=None):
+        from . import training
+
         options = self.get_params(deep=False)
         options |= {"device": self.device_, "batch_size": self.batch_size_}
+        options["weight_decay"] = training.resolve_weight_decay(
+            self.weight_decay, self.optimizer, self.input_shape_
+        )
         if resume == "partial_fit":
             options |= {"lr_schedule": None, "verbose": 0}
         return options

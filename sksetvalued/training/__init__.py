@@ -6,7 +6,13 @@ from ._monitor import Monitor
 from ._net import SetNet
 from ._predict import iter_outputs
 from ._seeding import rng_state, seeded
-from ._setup import make_callbacks, make_net, resolve_batch_size, resolve_device
+from ._setup import (
+    make_callbacks,
+    make_net,
+    resolve_batch_size,
+    resolve_device,
+    resolve_weight_decay,
+)
 from ._sized import SizedLoss
 from ._splits import split_per_class
 
@@ -23,6 +29,7 @@ __all__ = [
     "make_net",
     "resolve_batch_size",
     "resolve_device",
+    "resolve_weight_decay",
     "rng_state",
     "seeded",
     "split_per_class",
