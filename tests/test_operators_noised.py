@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import reference
 import torch
-from scipy.stats import chisquare, kstest
+from scipy.special import log_ndtr
+from scipy.stats import chi2_contingency, chisquare, kstest
 from torch.autograd import gradcheck, gradgradcheck
 
-from sksetvalued.operators import noised_top_k, noised_top_k_sum
+from sksetvalued.operators import _sieve, noised_top_k, noised_top_k_sum
 from sksetvalued.operators._lazy import plan_lazily, select_lazily
 from sksetvalued.operators._noised import select_noised
 from sksetvalued.operators._top_k import k_largest, kth_largest, top_k
@@ -112,7 +113,20 @@ def tied_scores():
     return np.array([3.0, 2.5, 2.5, 2.0, 1.0] + [0.5] * 6 + [0.0] * 8 + [-1.0] * 5 + [-9.0] * 3)
 
 
+def select_sieving(size):
+    """Return the selector that draws what exceeds a threshold, with blocks of a given size."""
+
+    def select(scores, k, epsilon, n_draws, generator):
+        plan, _ = _sieve.make_plan(scores, k, epsilon, size)
+        return _sieve.select_sieving(scores, k, epsilon, n_draws, generator, plan)
+
+    return select
+
+
 SELECTORS = {
+    "dense with noise": lambda s, k, epsilon, n, g: select_noised(
+        s, k, epsilon, n, noise=torch.randn(n, *s.shape, generator=g, dtype=s.dtype)
+    ),
     "dense": lambda s, k, epsilon, n, g: select_noised(s, k, epsilon, n, g),
     "lazy": lambda s, k, epsilon, n, g: select_lazily(s, k, epsilon, n, g, 2, k),
     "lazy, more candidates": lambda s, k, epsilon, n, g: select_lazily(
@@ -121,6 +135,9 @@ SELECTORS = {
     "lazy, fewer candidates": lambda s, k, epsilon, n, g: select_lazily(
         s, k, epsilon, n, g, 4, k + 1, k + 2
     ),
+    "sieve": select_sieving(1),
+    "sieve, blocks": select_sieving(2),
+    "sieve, uneven blocks": select_sieving(4),
 }
 
 
@@ -171,14 +188,154 @@ def test_draws_of_a_row_are_independent():
         assert abs(same - expected) < 5 * (expected * (1 - expected) / n) ** 0.5
 
 
-def test_dense_or_lazy_is_decided_by_the_scores_alone():
+def test_how_to_draw_is_decided_by_the_scores_alone():
     scores = torch.randn(20, 5000, generator=generator())
     state = torch.get_rng_state()
-    plans = {plan_lazily(scores, 6, 0.2, 3) for _ in range(5)}
-    assert len(plans) == 1
-    assert plans != {None}
+    assert plan_lazily(scores, 6, 0.1) is not None
+    assert plan_lazily(scores, 6, 0.5) is None
+    plans = [_sieve.plan_sieve(scores, 6, 0.5, 3) for _ in range(2)]
+    assert np.array_equal(plans[0].thresholds, plans[1].thresholds)
     assert torch.equal(state, torch.get_rng_state())
-    assert plan_lazily(scores[:, :100], 6, 0.2, 3) is None
+    for few in (scores[:, :100], scores[:0]):
+        assert plan_lazily(few, 6, 0.1) is None
+        assert _sieve.plan_sieve(few, 6, 0.5, 3) is None
+
+
+def rows_for_the_sieve(name, n_rows, n_classes, dtype=torch.float32):
+    s = torch.randn(n_classes, dtype=torch.float64, generator=generator(n_classes))
+    if name == "constant":
+        s = torch.zeros_like(s)
+    elif name == "tied":
+        s = s.round()
+    elif name == "confident":
+        s[: n_classes // 50] += 6
+    elif name == "masked":
+        s[torch.rand(n_classes, generator=generator(1)) < 0.6] = -torch.inf
+    elif name == "far from 0":
+        s += 1000
+    return s.to(dtype).expand(n_rows, -1)
+
+
+@pytest.mark.parametrize(
+    ("name", "n_classes", "k", "epsilon", "n_draws", "size"),
+    [
+        ("normal", 600, 6, 0.3, 3, 8),
+        ("normal", 603, 6, 1.0, 10, 8),
+        ("normal", 600, 1, 1.0, 1, 8),
+        ("normal", 600, 40, 0.5, 3, 2),
+        ("normal", 3001, 6, 0.4, 3, 16),
+        ("normal", 600, 6, 50.0, 40, 8),
+        ("normal", 600, 6, 1e-3, 3, 8),
+        ("constant", 600, 6, 1.0, 3, 8),
+        ("tied", 600, 6, 0.2, 3, 8),
+        ("confident", 600, 6, 1.0, 3, 8),
+        ("masked", 600, 6, 1.0, 3, 8),
+        ("far from 0", 600, 6, 0.5, 3, 8),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_law_of_the_sieve_for_scores_of_any_kind(
+    name, n_classes, k, epsilon, n_draws, size, dtype
+):
+    """Kolmogorov-Smirnov against quadrature, false alarms 1e-6; chi-squared against dense."""
+    scores = rows_for_the_sieve(name, 12000 // n_draws, n_classes, dtype)
+    sieve, dense = (
+        select(scores, k, epsilon, n_draws, generator(7))
+        for select in (select_sieving(size), SELECTORS["dense with noise"])
+    )
+    finite = scores[0][scores[0] > -torch.inf].double().numpy()
+    indices, normals = sieve
+    values = (scores.gather(1, indices).double() + epsilon * normals.double()).flatten().numpy()
+    grid = np.linspace(values.min() - epsilon, values.max() + epsilon, 2001)
+    law = reference.noised_rank_cdf(finite, k, epsilon, grid)
+    assert kstest(values, lambda t: np.interp(t, grid, law)).pvalue > 1e-6
+    counts = np.stack(
+        [np.bincount(i.flatten(), minlength=n_classes) for i, _ in (sieve, dense)], axis=1
+    )
+    frequent = counts.sum(1) >= 20
+    pooled = np.vstack([counts[frequent], counts[~frequent].sum(0)])
+    pooled = pooled[pooled.sum(1) > 0]
+    if len(pooled) > 1:
+        assert chi2_contingency(pooled).pvalue > 1e-6
+
+
+def test_rows_of_very_different_spread_are_drawn_together():
+    """The law of each row, as if alone; Kolmogorov-Smirnov, false alarms 5e-6."""
+    s = torch.randn(600, dtype=torch.float64, generator=generator(3))
+    spreads = torch.tensor([1e-3, 0.1, 1.0, 10.0, 1e3], dtype=torch.float64)
+    scores = (spreads[:, None] * s).repeat(800, 1)
+    indices, normals = select_sieving(8)(scores, 6, 1.0, 3, generator())
+    values = (scores.gather(1, indices) + normals).view(800, 5, 3)
+    for row, spread in enumerate(spreads):
+        mine = values[:, row].flatten().numpy()
+        grid = np.linspace(mine.min() - 1, mine.max() + 1, 2001)
+        law = reference.noised_rank_cdf((spread * s).numpy(), 6, 1.0, grid)
+        assert kstest(mine, lambda t: np.interp(t, grid, law)).pvalue > 1e-6  # noqa: B023
+
+
+def test_rows_and_draws_of_the_sieve_are_independent():
+    """Ranks of neighbours do not correlate; 5 standard errors, false alarms 1e-6."""
+    scores = rows_for_the_sieve("normal", 6000, 600)
+    indices, normals = select_sieving(8)(scores, 6, 0.6, 2, generator(4))
+    values = scores.gather(1, indices) + 0.6 * normals
+    for pairs in (values, torch.stack([values[:-1, 0], values[1:, 0]], dim=1)):
+        assert abs(torch.corrcoef(pairs.T)[0, 1]) < 5 / len(pairs) ** 0.5
+
+
+def test_a_generator_fixes_the_sieve_and_the_default_one_is_left_alone():
+    scores = torch.randn(200, 1000, generator=generator())
+    assert _sieve.plan_sieve(scores, 6, 1.0, 3) is not None
+    state = torch.get_rng_state()
+    drawn = [select_noised(scores, 6, 1.0, 3, generator(seed)) for seed in (3, 3, 4)]
+    assert all(torch.equal(a, b) for a, b in zip(drawn[0], drawn[1]))
+    assert not torch.equal(drawn[0][0], drawn[2][0])
+    assert torch.equal(state, torch.get_rng_state())
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        assert torch.equal(select_noised(scores, 6, 1.0, 3)[0], drawn[0][0])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("epsilon", [1e-12, 0.01, 1.0, 1e12])
+def test_intensities_are_bounded(dtype, epsilon):
+    """-log(1 - Q(u)) from below the least u that is asked for to far in the tail."""
+    u = np.linspace(-0.5, 30, 100001)
+    scores, thresholds = (-u * epsilon).astype(dtype), np.zeros(1, dtype=dtype)
+    u = -scores.astype(np.float64) / epsilon
+    bounds = _sieve._bound_intensities(scores, thresholds, epsilon)
+    intensities = -log_ndtr(u)
+    assert (bounds >= intensities)[u >= -0.5].all()
+    assert (bounds <= 1.2 * intensities)[u <= 3.5].all()
+
+
+def test_scores_without_thresholds_are_drawn_densely():
+    scores = torch.randn(200, 1000, generator=generator())
+    assert _sieve.plan_sieve(scores, 6, 1.0, 3) is not None
+    for value in (torch.nan, torch.inf):
+        odd = scores.clone()
+        odd[3, 5] = value
+        assert _sieve.plan_sieve(odd, 6, 1.0, 3) is None
+    for epsilon in (1e-30, 1e30):
+        assert _sieve.plan_sieve(scores, 6, epsilon, 3) is None
+    odd = torch.full_like(scores, -torch.inf)
+    odd[:, :8] = 0.0
+    indices, _ = select_noised(odd, 6, 1.0, 3, generator())
+    assert (indices < 8).all()
+
+
+@pytest.mark.parametrize("n_draws", [3, 100])
+def test_values_of_the_sieve_are_those_of_its_classes_and_normals(n_draws):
+    """A transposed batch, in parts of rows and of draws, is drawn as its copy is."""
+    scores = torch.randn(1000, 3, generator=generator()).T
+    for batch in (scores, scores.contiguous()):
+        indices, normals = select_sieving(8)(batch, 6, 1.0, n_draws, generator(1))
+        assert indices.shape == normals.shape == (3, n_draws)
+        assert indices.dtype == torch.int64
+        assert normals.dtype == torch.float32
+        value = (batch.gather(1, indices) + normals).mean()
+    again, _ = select_sieving(8)(scores, 6, 1.0, n_draws, generator(1))
+    assert torch.equal(again, indices)
+    assert torch.isfinite(value)
 
 
 @pytest.mark.parametrize("n_classes", [4096, 5003, 20000])

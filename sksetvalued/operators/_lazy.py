@@ -1,4 +1,4 @@
-r"""The class of rank k after noise, without noise for most classes.
+r"""The class of rank k after small noise, without noise for most classes.
 
 The normals of the classes with the largest scores, the *candidates*, are drawn first. Let T be
 the k-th largest noised candidate. Another class of score s_j matters only if its own normal
@@ -23,14 +23,10 @@ from ._top_k import block_maxima, block_members, classes_in_no_block, k_largest,
 _MANY_POINTS = 1.0
 #: From this many classes on it can pay.
 _MIN_CLASSES = 512
-#: Below each number of classes: up to each ratio of the noise to the spread of the scores, the
-#: size of the blocks, and chosen blocks and candidates per rank (None: all classes of the blocks).
-#: Found by timing; beyond the last ratio all noise is drawn.
-_PLANS = [
-    (4096, [(0.25, 8, 4, 6), (0.25, 4, 2, 3), (0.8, 8, 5, 12)]),
-    (32768, [(0.7, 16, 8, 12), (math.inf, 16, 16, 100)]),
-    (math.inf, [(0.3, 32, 8, 16), (0.7, 32, 16, 32), (math.inf, 32, 32, 200)]),
-]
+#: Below each number of classes: the largest ratio of the noise to the spread of the scores, the
+#: size of the blocks, and chosen blocks and candidates per rank. Found by timing; beyond the ratio
+#: :mod:`._sieve` is faster.
+_PLANS = [(4096, 0.2, 8, 4, 6), (32768, 0.2, 16, 8, 12), (math.inf, 0.3, 32, 8, 16)]
 
 
 def _dominating_intensity(u):
@@ -268,24 +264,22 @@ def select_lazily(scores, k, epsilon, n_draws, generator, size, n_chosen, n_cand
     return torch.cat(indices), torch.cat(normals)
 
 
-def plan_lazily(scores, k, epsilon, n_draws):
+def plan_lazily(scores, k, epsilon):
     """Return the last arguments of :func:`select_lazily`, or None where it does not pay.
 
     Only the scores are looked at, never the noise, which would bias it. The wider the noise is
     beside the spread of the larger scores of a few rows, the more classes may come in from
-    outside, and the more candidates are worth their normals; with many draws, more so.
+    outside.
     """
     n_classes = scores.shape[1]
     if scores.device.type != "cpu" or n_classes < _MIN_CLASSES or not len(scores):
         return None
-    plans = next(plans for limit, plans in _PLANS if n_classes < limit)
+    _, limit, size, chosen, candidates = next(plan for plan in _PLANS if n_classes < plan[0])
     sample = scores[:: max(1, len(scores) // 8), :: max(1, n_classes // 64)].numpy()
     middle, high = sample.shape[1] // 2, int(0.9 * sample.shape[1])
     sample = np.partition(sample, (middle, high), axis=1)
-    spread = float((sample[:, high] - sample[:, middle]).mean()) / 1.28
-    many_draws = 2 if n_draws > 5 else 1
-    for limit, size, chosen, candidates in plans:
-        n_chosen = int(chosen * k)
-        if many_draws * epsilon <= limit * spread and n_chosen * size <= n_classes / 2:
-            return size, n_chosen, None if candidates is None else candidates * k
-    return None
+    with np.errstate(invalid="ignore"):
+        spread = float((sample[:, high] - sample[:, middle]).mean()) / 1.28
+    if not epsilon <= limit * spread or 2 * chosen * k * size > n_classes:
+        return None
+    return size, chosen * k, candidates * k
