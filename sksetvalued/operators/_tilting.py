@@ -192,7 +192,7 @@ def _solve(x, k, n_classes, power_sums, exact):
     Parameters
     ----------
     x : Tensor of shape (n_head, n_samples)
-        Log-odds of the head, measured from the k-th largest; -inf takes a class out.
+        Log-odds of the head, measured from the k-th largest; -inf takes a class out. Overwritten.
     k : int
     n_classes : int
         Number of classes, in the head or not.
@@ -210,40 +210,60 @@ def _solve(x, k, n_classes, power_sums, exact):
     n_powers = 0 if power_sums is None else len(power_sums)
     circle = _circle(k, n_classes, exact, n_powers, x)
     shift = _tilt(x, k, power_sums)
-    x = x - shift
-    p, q = torch.sigmoid(x), torch.sigmoid(-x)
-    product = _product(p, q, circle.nodes) * circle.selection
+    p = torch.sigmoid(x.sub_(shift))
+    q = x.neg_().sigmoid_()
+    tail = None
     if n_powers:
         degrees = torch.arange(1, n_powers + 1, device=x.device).unsqueeze(1)
-        product = product * torch.exp(
-            torch.complex(*(circle.logs @ (power_sums * torch.exp(-degrees * shift))))
+        sums = circle.logs @ (power_sums * torch.exp(-degrees * shift))
+        tail = torch.exp(torch.complex(*sums))
+    # Several arrays of complex numbers are held at once.
+    step = _n_rows(x, 4 * len(x) * len(circle.nodes))
+    parts = []
+    for start in range(0, x.shape[1], step):
+        rows = slice(start, start + step)
+        parts.append(
+            _differentiate(p[:, rows], q[:, rows], None if tail is None else tail[:, rows], circle)
         )
+    log_ratio, gradient, u = (torch.cat(part, dim=-1) for part in zip(*parts))
+    coefficients = circle.powers[0] @ u.real + circle.powers[1] @ u.imag if n_powers else None
+    return log_ratio + shift, shift, gradient, coefficients
+
+
+def _differentiate(p, q, tail, circle):
+    """Return log(f_k / f_(k-1)), its derivatives, and the terms of the Fourier sums.
+
+    `tail` is the part of F of the classes outside the head.
+    """
+    product = _product(p, q, circle.nodes) * circle.selection
+    if tail is not None:
+        product = product * tail
     f_k, f_before = (product / circle.nodes).real.sum(0), product.real.sum(0)
     u = product * (1 / f_k - circle.nodes / f_before)
     inverse = 1 / _squared_factors(p, q, circle)
     real = (inverse * u.real.unsqueeze(1)).sum(0)
     turned = (inverse * (u / circle.nodes).real.unsqueeze(1)).sum(0)
-    coefficients = circle.powers[0] @ u.real + circle.powers[1] @ u.imag if n_powers else None
-    return torch.log(f_k / f_before) + shift, shift, p * (q * real + p * turned), coefficients
+    return torch.log(f_k / f_before), p * (q * real + p * turned), u
 
 
 def _n_powers(largest, total, k, exact):
-    """Return how many power sums of the odds outside the head matter, at most k.
+    """Return how many power sums of the odds outside the head matter, and how many to take.
 
-    On the processor the odds are looked at; elsewhere that would wait for the device.
+    On the processor the odds are looked at; elsewhere that would wait for the device. k are exact.
     """
     most = min(k, 48 if exact else 20)
     if total.device.type != "cpu" or most == 1:
-        return most
+        return most, most
     largest, total = largest.numpy(), total.numpy()
     expected = min(k, (2 * k - 1) * float(total.max()))
     if expected == 0:
-        return 1
+        return 1, 1
     # The tilt multiplies odds by at most 2k - 1, and leaves at most k expected successes.
     ratio = float((largest / np.maximum(total, 1e-30)).max())
     odds = min(1.2 * k * ratio, (2 * k - 1) * float(largest.max()), 0.5)
     needed = math.log((1e-17 if exact else 3e-7) / expected) / math.log(max(odds, 1e-30))
-    return max(1, min(most, math.ceil(needed)))
+    needed = max(1, min(k, math.ceil(needed)))
+    return needed, min(needed, most)
 
 
 def _odds(rows, reference, temperature, out, shift=None):
@@ -260,8 +280,11 @@ def _odds(rows, reference, temperature, out, shift=None):
     return out.clamp_(min=_LOWEST[rows.dtype]).exp2_()
 
 
-def _power_sums(scores, reference, temperature, left_out, largest, k):
-    """Sum the powers of the odds of the classes that are not `left_out`, row by row."""
+def _power_sums(scores, reference, temperature, left_out, largest, k, is_last):
+    """Sum the powers of the odds of the classes that are not `left_out`, row by row.
+
+    Unless the head is the last to be tried, None is returned where it leaves out too large odds.
+    """
     n_samples, n_classes = scores.shape
     exact = scores.dtype == torch.float64
     step = _n_rows(scores, n_classes)
@@ -274,7 +297,9 @@ def _power_sums(scores, reference, temperature, left_out, largest, k):
         first = _odds(scores[rows], reference[rows], temperature, odds[:size])
         first.scatter_(1, left_out[rows], 0.0)
         total = torch.sum(first, 1, out=sums[0, rows])
-        n_powers = _n_powers(largest[rows], total, k, exact)
+        needed, n_powers = _n_powers(largest[rows], total, k, exact)
+        if needed > n_powers and not is_last:
+            return None
         last = first
         for m in range(1, n_powers):
             if m > 2:
@@ -296,8 +321,8 @@ class _Plan(NamedTuple):
     sign : int
     temperature : float
         Of the scores, with its sign.
-    n_head : int or None
-        Size of the head; None for all classes.
+    n_heads : tuple of int or None
+        Sizes of the head to try in turn; None for all classes.
     dtype : torch.dtype
     direct : bool
         Whether polynomials are multiplied instead of tilted.
@@ -306,7 +331,7 @@ class _Plan(NamedTuple):
     k: int
     sign: int
     temperature: float
-    n_head: int | None
+    n_heads: tuple
     dtype: torch.dtype
     direct: bool
 
@@ -324,15 +349,19 @@ def _plan(scores, k, tau):
     """
     n_classes = scores.shape[1]
     if _is_direct(scores, k):
-        return _Plan(k, 1, k * tau, 2 * k + 4, torch.float64, True)
+        return _Plan(k, 1, k * tau, (2 * k + 4,), torch.float64, True)
     sign = -1 if 2 * k > n_classes else 1
     rank = n_classes - k if sign < 0 else k
-    n_head = 2 * k + 4 if k < _DOUBLE_FROM else 4 * k
-    head = n_head if sign > 0 and 2 * n_head < n_classes else None
     kind = scores.device.type
+    sizes = (2 * k + 4,) if k < _DOUBLE_FROM else (2 * k + 4, 4 * k)
+    if kind != "cpu":
+        sizes = sizes[-1:]
+    n_heads = tuple(size for size in sizes if sign > 0 and 2 * size < n_classes)
+    if len(n_heads) < len(sizes):
+        n_heads = (*n_heads, None)
     double = kind == "cpu" or (rank >= _DOUBLE_FROM and kind != "mps")
     dtype = torch.float64 if double else scores.dtype
-    return _Plan(rank, sign, sign * k * tau, head, dtype, False)
+    return _Plan(rank, sign, sign * k * tau, n_heads, dtype, False)
 
 
 def _largest_others(scores, target, k, n_head):
@@ -348,20 +377,21 @@ def _forward(scores, target, k, tau):
     """Return the log-ratio measured from the reference, and what its gradient needs."""
     plan = _plan(scores, k, tau)
     exact = scores.dtype == torch.float64
-    reference, values, head, is_target = _largest_others(scores, target, k, plan.n_head)
-    power_sums, n_others = None, scores.shape[1] - 1
-    if plan.n_head is None:
-        values, head = scores, None
-    else:
+    n_others = scores.shape[1] - 1
+    for n_head in plan.n_heads:
+        reference, values, head, is_target = _largest_others(scores, target, k, n_head)
+        if n_head is None:
+            values, head, power_sums = scores, None, None
+            break
         left_out = torch.cat([head, target], dim=1)
         largest = torch.exp((values[:, -1] - reference[:, 0]) / plan.temperature)
-        power_sums = _power_sums(scores, reference, plan.temperature, left_out, largest, k)
-        power_sums = power_sums.to(plan.dtype)
-    if plan.direct:
-        n_points = plan.k + 1
-    else:
-        n_points = n_nodes(plan.k, n_others, math.log(1e-19 if exact else 1e-9)) // 2 + 1
-    step = _n_rows(scores, values.shape[1] * n_points)
+        is_last = n_head == plan.n_heads[-1]
+        arguments = scores, reference, plan.temperature, left_out, largest, k, is_last
+        power_sums = _power_sums(*arguments)
+        if power_sums is not None:
+            power_sums = power_sums.to(plan.dtype)
+            break
+    step = _n_rows(scores, values.shape[1] * (plan.k + 1 if plan.direct else 1))
     parts = []
     for start in range(0, len(scores), step):
         rows = slice(start, start + step)
@@ -370,13 +400,14 @@ def _forward(scores, target, k, tau):
             x.scatter_(1, target[rows], -torch.inf)
         else:
             x.masked_fill_(is_target[rows], -torch.inf)
+        x = x.T.contiguous()
         sums = None if power_sums is None else power_sums[:, rows]
         if plan.direct:
-            arrays = x.T.contiguous().numpy(), plan.k, sums.double().numpy()
+            arrays = x.numpy(), plan.k, sums.double().numpy()
             ratio, *rest = map(torch.from_numpy, solve_directly(*arrays))
             parts.append([ratio, None, *rest])
         else:
-            parts.append(_solve(x.T.contiguous(), plan.k, n_others, sums, exact))
+            parts.append(_solve(x, plan.k, n_others, sums, exact))
     ratio, shift, gradient, coefficients = (
         None if part[0] is None else torch.cat(part, dim=-1) for part in zip(*parts)
     )
