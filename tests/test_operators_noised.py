@@ -222,6 +222,7 @@ def rows_for_the_sieve(name, n_rows, n_classes, dtype=torch.float32):
         ("normal", 600, 6, 0.3, 3, 8),
         ("normal", 603, 6, 1.0, 10, 8),
         ("normal", 600, 1, 1.0, 1, 8),
+        ("normal", 600, 6, 0.5, 1, 8),
         ("normal", 600, 40, 0.5, 3, 2),
         ("normal", 3001, 6, 0.4, 3, 16),
         ("normal", 600, 6, 50.0, 40, 8),
@@ -293,6 +294,17 @@ def test_a_generator_fixes_the_sieve_and_the_default_one_is_left_alone():
     with torch.random.fork_rng():
         torch.manual_seed(3)
         assert torch.equal(select_noised(scores, 6, 1.0, 3)[0], drawn[0][0])
+
+
+def test_normals_below_a_threshold_are_truncated():
+    """Kolmogorov-Smirnov, false alarms 1e-6 for each class."""
+    scores = np.broadcast_to([0.0, 1.0, -1.0, 4.0, -np.inf], (20000, 5)).copy()
+    thresholds = np.full(len(scores), 0.5)
+    normals = _sieve._draw_below(scores, thresholds, 2.0, generator())
+    for s, drawn in zip(scores[0], normals.T):
+        most = (0.5 - s) / 2
+        assert (drawn <= most).all()
+        assert kstest(drawn, lambda z: np.exp(log_ndtr(z) - log_ndtr(most))).pvalue > 1e-6  # noqa: B023
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
