@@ -54,6 +54,13 @@ def _select(scores, noise, k, epsilon, all_k):
     return indices.transpose(0, 1).flatten(1), normals.transpose(0, 1).flatten(1)
 
 
+def _join(chunks, dim):
+    """Concatenate the tensors that several chunks hold at each place."""
+    if len(chunks) == 1:
+        return chunks[0]
+    return tuple(torch.cat(parts, dim=dim) for parts in zip(*chunks))
+
+
 def _select_in_chunks(scores, k, epsilon, n_draws, generator, noise, all_k):
     """Select in a few rows and draws at a time, so that memory does not grow with the draws."""
     n_samples, n_classes = scores.shape
@@ -74,9 +81,8 @@ def _select_in_chunks(scores, k, epsilon, n_draws, generator, noise, all_k):
                 some = noise[done : done + step].to(scores.dtype)
                 some = some if len(some[0]) == 1 else some[:, start : start + n_rows]
             selected.append(_select(rows, some, k, epsilon, all_k))
-        chunks.append([torch.cat(parts, dim=1) for parts in zip(*selected)])
-    indices, normals = zip(*chunks)
-    return torch.cat(indices), torch.cat(normals)
+        chunks.append(_join(selected, dim=1))
+    return _join(chunks, dim=0)
 
 
 def select_noised(
