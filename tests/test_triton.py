@@ -8,7 +8,7 @@ import pytest
 import reference
 import torch
 from scipy.stats import chi2_contingency, chisquare, kstest
-from triton_tools import DEVICE, INTERPRETED, compile_kernel, compiles, on_device
+from triton_tools import DEVICE, INTERPRETED, compile_kernel, compiles, long, on_device
 from triton_tools import run_in_interpreter as run
 
 from sksetvalued.losses import NoisedTopKHingeLoss
@@ -23,6 +23,7 @@ four_normals, select_in_one_pass = _triton_noised.four_normals, _triton_noised.s
 TILE = 16
 
 
+@long
 def test_laws_hold_in_the_interpreter():
     run(__file__, at_least=20)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from triton_tools import DEVICE, INTERPRETED, compile_kernel, compiles, on_device
+from triton_tools import DEVICE, INTERPRETED, compile_kernel, compiles, long, on_device
 from triton_tools import run_in_interpreter as run
 
 from sksetvalued.losses import SmoothedTopKHingeLoss, _smoothed
@@ -13,6 +13,7 @@ _triton_rows = pytest.importorskip("sksetvalued.operators._triton_rows")
 kernels = pytest.importorskip("sksetvalued.operators._triton_smoothed")
 
 
+@long
 def test_laws_hold_in_the_interpreter():
     run(__file__, at_least=50)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from reference_multi import project_by_bisection
-from triton_tools import DEVICE, INTERPRETED, compile_kernel, compiles, on_device
+from triton_tools import DEVICE, INTERPRETED, compile_kernel, compiles, long, on_device
 from triton_tools import run_in_interpreter as run
 
 from sksetvalued.losses import SparsemaxLoss, SparseTopLoss
@@ -17,6 +17,7 @@ kernels = pytest.importorskip("sksetvalued.operators._triton_sparse")
 KINDS = ["random", "ties", "constant", "spread", "one lane"]
 
 
+@long
 def test_laws_hold_in_the_interpreter():
     run(__file__, at_least=50)
 

@@ -16,6 +16,8 @@ triton = pytest.importorskip("triton")
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if INTERPRETED else "cuda"
+IN_INTERPRETER_SECONDS = 580
+long = pytest.mark.timeout(IN_INTERPRETER_SECONDS + 20)
 on_device = pytest.mark.skipif(
     not INTERPRETED and not torch.cuda.is_available(),
     reason="no GPU; run again in the interpreter by test_laws_hold_in_the_interpreter",
@@ -33,7 +35,7 @@ def run_in_interpreter(file, at_least):
         env={**os.environ, "TRITON_INTERPRET": "1"},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=IN_INTERPRETER_SECONDS,
     )
     assert run.returncode == 0, run.stdout + run.stderr
     assert int(re.search(r"(\d+) passed", run.stdout)[1]) >= at_least, run.stdout
