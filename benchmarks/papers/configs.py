@@ -82,6 +82,15 @@ NOISE = {
         {"loss": "noised_hinge", "n_noise_samples": 10}, LR | {"epsilon": [0.2, 1.0]}
     ),
 }
+NOTHING_TUNED = {
+    0.0: AS_IT_IS,
+    0.4: AS_IT_IS
+    | {
+        "cross_entropy, nothing tuned": Contender(
+            {"loss": "cross_entropy"}, grid=None, uses_k=False
+        )
+    },
+}
 IMAGE_TAIL = {
     "cross_entropy": CROSS_ENTROPY,
     "cosine_cross_entropy": Contender(
@@ -136,7 +145,7 @@ def label_noise(title, data):
         title=title,
         data=data,
         estimator="top_k",
-        contenders=NOISE | (AS_IT_IS if data["noise"] in (0.0, 0.4) else {}),
+        contenders=NOISE | NOTHING_TUNED.get(data["noise"], {}),
         ks=(5,),
         rules=("top_k",),
         grid=IMAGE_SEARCH,

@@ -137,7 +137,7 @@ def _section(name, m, n_tuning, chosen, records):
         lines += tables.rule_table(m, rule, first)
     if experiment.estimator == "top_k" and 1 not in experiment.ks:
         lines += ["### The likeliest class", "", *tables.top_1_table(m)]
-    lines += _titled("### Nothing tuned, against the best of all", tables.default_table(m))
+    lines += _titled("### Nothing tuned, against the best of the tuned", tables.default_table(m))
     if len(m.shot_groups()) > 1:
         lines += ["### By number of training samples", ""]
         lines += ["few: fewer than 20, medium: 20 to 100, many: more than 100.", ""]

@@ -136,18 +136,23 @@ def choice_table(experiment, chosen):
 
 
 def default_table(m):
-    """Return how far contenders that were not tuned are from the best of all."""
+    """Return how far contenders that were not tuned are from the best of the tuned ones."""
     defaults = [n for n, c in m.experiment.contenders.items() if c.grid is None]
     rules = [r for r in m.experiment.rules if not r.startswith("top_k_of")]
     rows = []
     for name in defaults:
         for k in m.experiment.ks:
-            cells = [(n, r) for n in m.experiment.contenders for r in rules if m.has(n, r, k)]
+            cells = [
+                (n, r)
+                for n in m.experiment.contenders
+                for r in rules
+                if n not in defaults and m.has(n, r, k)
+            ]
             best = max(cells, key=lambda cell: m.values(*cell, k).mean())
             for rule in rules:
                 gap = m.difference((name, rule), best, k)
                 rows.append([name, f"`{rule}`", k, f"{best[0]}, `{best[1]}`", _signed(gap)])
-    header = ["untuned", "rule", "K", "best in the tests", "difference to it"]
+    header = ["untuned", "rule", "K", "best of the tuned in the tests", "difference to it"]
     return table(header, rows, n_texts=4) if rows else []
 
 
