@@ -10,9 +10,11 @@ NOISY = (
     "label_noise_omniglot_0.2",
     "label_noise_omniglot_0.4",
     "label_noise_omniglot_0.6",
+    "label_noise_cifar100_0.2",
     "label_noise_cifar100_0.4",
+    "label_noise_cifar100_0.6",
 )
-TAILS = ("long_tail_cifar100", "long_tail_grocery", "long_tail_banking77")
+TAILS = ("long_tail_plantnet", "long_tail_cifar100", "long_tail_grocery", "long_tail_banking77")
 
 
 @dataclass(frozen=True)
