@@ -82,6 +82,12 @@ def _noise(text, printed, left, expected=BETTER, figure="coverage", experiments=
     return Claim(text, printed, experiments, (left, "top_k"), (CE, "top_k"), expected, figure)
 
 
+def _untuned(text, printed, figure="coverage"):
+    experiments = ("label_noise_omniglot_0.4", "label_noise_cifar100_0.4")
+    left, right = ("default", "top_k"), ("cross_entropy, nothing tuned", "top_k")
+    return Claim(text, printed, experiments, left, right, figure=figure)
+
+
 def _head(text, printed, left, expected=BETTER, figure="coverage"):
     left, right = (left, "average_k"), (CE, "average_k")
     return Claim(text, printed, ("average_k_tail_cifar100",), left, right, expected, figure)
@@ -264,6 +270,16 @@ CLAIMS = [
         "61.8 ± 0.4 (thesis, Table 4.7)",
         "smoothed_hinge",
         figure="top_1",
+    ),
+    _untuned(
+        "Both trained for long and nothing tuned, the noised hinge beats cross-entropy in top-5 "
+        "under label noise",
+        "CIFAR-100, p = 0.4, 300 epochs: 87.8 ± 0.6 against 83.6 ± 0.2 (thesis, Table 4.4)",
+    ),
+    _untuned(
+        "Likewise in top-1",
+        "CIFAR-100, p = 0.4: 69.1 ± 0.4 against 61.8 ± 0.4 (thesis, Table 4.7)",
+        "top_1",
     ),
     _head(
         "The two-head loss beats cross-entropy on classes of few samples, at equal average size",

@@ -3,6 +3,7 @@
 A, B = "average_k_banking77", "long_tail_banking77"
 C, D = "long_tail_cifar100", "average_k_tail_cifar100"
 N, G = "label_noise_omniglot_0.4", "long_tail_grocery"
+P = "long_tail_plantnet"
 S, H = "sensitivity_top_k", "sensitivity_average_k"
 
 #: (experiment that must have been run, text)
@@ -32,9 +33,9 @@ FINDINGS = [
     ),
     (
         A,
-        "`AverageKClassifier(k)` as it is (two-head loss with alpha = 0.1, sets from the proposal "
-        "head, 50 epochs) is on BANKING77 within half a point of the best of all, in the mean, at "
-        "every K, and level with the tuned cross-entropy or slightly ahead.",
+        "`AverageKClassifier(k)` as it is (two-head loss with alpha = 0.1, sets from the "
+        "proposal head) is on BANKING77 within half a point of the best of the tuned, in the "
+        "mean, at every K, and level with the tuned cross-entropy or slightly ahead.",
     ),
     (
         N,
@@ -45,9 +46,10 @@ FINDINGS = [
     ),
     (
         "label_noise_cifar100_0.4",
-        "Labels redrawn inside superclasses, CIFAR-100 at p = 0.4: there the noised hinge is "
-        "ahead of cross-entropy in top-5, as the papers say, and level in top-1; the smoothed "
-        "hinge is level in both.",
+        "Labels redrawn inside superclasses, CIFAR-100: the noised hinge is level with "
+        "cross-entropy in top-5 without noise and ahead of it at p = 0.2 and 0.4, the more the "
+        "more noise there is, as the papers say; in top-1 it is behind at p = 0.2 and level at "
+        "p = 0 and 0.4. The smoothed hinge is level in top-5 everywhere.",
     ),
     (
         N,
@@ -57,9 +59,12 @@ FINDINGS = [
     ),
     (
         N,
-        "`TopKClassifier(5)` as it is (the noised hinge, 50 epochs at a constant rate of 0.001) "
-        "is far behind all of them at p = 0.4, and so behind the same loss trained for 16 epochs "
-        'with `lr=1e-2, lr_schedule="one_cycle"`.',
+        "Nothing tuned and both trained for 50 epochs with labels redrawn at p = 0.4, "
+        "`TopKClassifier(5)` as it is (the noised hinge) is three to four points ahead of "
+        "cross-entropy in top-5, on Omniglot and on CIFAR-100, and not behind in top-1: the "
+        "papers' claim holds where the training is long, as it was there. The search chose short "
+        "trainings, which help cross-entropy more. Untuned, the noised hinge is level with the "
+        "best of the tuned on Omniglot, and four points behind it on CIFAR-100.",
     ),
     (
         B,
@@ -86,8 +91,17 @@ FINDINGS = [
     ),
     (
         C,
-        "Logit-adjusted training is nowhere clearly better than plain cross-entropy with the "
-        "macro rule.",
+        "Logit-adjusted training is not clearly better than plain cross-entropy with the macro "
+        "rule, but for K = 5 on the tail of Pl@ntNet-300K.",
+    ),
+    (
+        P,
+        "On the tail of Pl@ntNet-300K the macro rule adds two to three points to cross-entropy. "
+        "With it the cosine heads (LDAM, the imbalanced noised hinge, cross-entropy with that "
+        "head) and focal loss are one to three points ahead of cross-entropy from K = 3 on, "
+        "logit adjustment at K = 5; what the margins add to the head is not clear. By the "
+        "papers' own rule no loss is ahead by more than half a point. The smoothed hinge fails "
+        "at K = 5 by either rule, as in the papers, though by four points, not by eighteen.",
     ),
     (
         G,
@@ -99,10 +113,12 @@ FINDINGS = [
     ),
     (
         B,
-        "`TopKClassifier(k, max_margin=0.2)` as it is lies several points behind the best tuned "
-        "configuration on every tail, also with the macro rule. On images its training values are "
-        "to blame (50 epochs at a constant rate of 0.001), since the same loss tuned is among the "
-        "best; on the texts the loss itself, which tuned is no better.",
+        "`TopKClassifier(k, max_margin=0.2)` as it is lies two to seven points behind the best "
+        "tuned configuration on all tails but that of Grocery Store, where it is level with it; "
+        "with the macro rule, two to six. The plain `TopKClassifier(k)` is three to five points "
+        "behind on the texts, two to nine on the tails of CIFAR-100, and level on Grocery Store. "
+        "On the texts the loss is to blame, which tuned is no better; on the images the "
+        "training, as the same loss with the values of the search is among the best.",
     ),
     (
         D,
@@ -119,9 +135,8 @@ FINDINGS = [
     ),
     (
         D,
-        "`AverageKClassifier(k)` as it is is far behind the best on that tail, at every K and by "
-        "either rule, and behind the same loss with other training values: 50 epochs at a "
-        "constant rate of 0.001 do not suit these few images.",
+        "`AverageKClassifier(k)` as it is is four to eight points behind the best on that tail, "
+        "at every K, and so behind the same loss with the training values of the search.",
     ),
     (
         S,
@@ -159,7 +174,9 @@ ADVICE = [
         (N,),
         "Labels confused inside groups of similar classes, exactly k, top-1 unimportant: "
         '`TopKClassifier(k, loss="smoothed_hinge", loss_params={"tau": 0.3})`, or tau = 1; a '
-        "point of top-k or more, the noisier the labels the more.",
+        "point of top-k or more, the noisier the labels the more. Where the number of epochs is "
+        "not searched, `TopKClassifier(k)` as it is: long training harms it less than "
+        "cross-entropy.",
     ),
     (
         (B, C),
@@ -171,10 +188,10 @@ ADVICE = [
     ),
     (
         (B,),
-        "Whatever the loss, search the learning rate and the epochs with it: these moved "
-        "coverages as much as the losses did. On a few thousand images, `max_epochs=16, lr=1e-2, "
-        'lr_schedule="one_cycle", batch_size=64` is a better start than the defaults of the '
-        "estimators.",
+        "Whatever the loss, search the learning rate, the epochs and the weight decay with it: "
+        "these moved coverages more than the losses did. On a few thousand images with a long "
+        'tail, `max_epochs=16, lr=1e-2, lr_schedule="one_cycle", batch_size=64, '
+        "weight_decay=0.01` is a better start than the defaults of the estimators.",
     ),
     (
         (B,),
