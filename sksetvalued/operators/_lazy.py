@@ -81,7 +81,7 @@ class _Candidates:
         self.scores = scores.gather(1, self.classes)
 
 
-def _uniform(shape, generator):
+def draw_uniform(shape, generator):
     """Draw numbers in [0, 1), in double precision."""
     return torch.rand(shape, generator=generator, dtype=torch.float64).numpy()
 
@@ -120,7 +120,7 @@ def _propose(candidates, threshold, epsilon, n_draws, generator):
         intensity = torch.cat([intensity, by_block])
     cumulated = rate.cumsum_(0)
     n_points = int(torch.poisson(cumulated[-1], generator=generator))
-    place, share = _uniform((2, n_points), generator)
+    place, share = draw_uniform((2, n_points), generator)
     cumulated = cumulated.numpy()
     # In increasing order they are found faster.
     index = np.searchsorted(cumulated, np.sort(place) * cumulated[-1], side="right")
@@ -153,7 +153,7 @@ def _draw_others(scores, candidates, thresholds, epsilon, generator):
     n_draws, n_classes = thresholds.shape[1], scores.shape[1]
     row, block, dominating = _propose(candidates, thresholds.amin(1), epsilon, n_draws, generator)
     scores, thresholds = scores.numpy(), thresholds.numpy().ravel()
-    member, draw, keep = _uniform((3, len(row)), generator)
+    member, draw, keep = draw_uniform((3, len(row)), generator)
     classes = block + (member * candidates.size).astype(np.int64) * candidates.bounds.shape[1]
     pair = row * n_draws + (draw * n_draws).astype(np.int64)
     drawn = scores[row, classes]
@@ -170,7 +170,7 @@ def _draw_others(scores, candidates, thresholds, epsilon, generator):
     key = np.unique(pair[kept] * n_classes + classes[kept])
     pair, classes = np.divmod(key, n_classes)
     u = (thresholds[pair].astype(np.float64) - scores[pair // n_draws, classes]) / epsilon
-    level = 1 - _uniform(len(key), generator)
+    level = 1 - draw_uniform(len(key), generator)
     return pair, classes, -ndtri(level * ndtr(-u))
 
 

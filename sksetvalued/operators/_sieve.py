@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from scipy.special import ndtr, ndtri
 
+from ._lazy import draw_uniform
 from ._top_k import kth_largest
 
 #: log of the intensity is at most -a u^2 - b u - c between the two values of u; found by linear
@@ -169,11 +170,6 @@ def _bound_intensities(bounds, thresholds, epsilon, factor=1.0, most=math.inf):
     return np.exp(intensities, out=intensities)
 
 
-def _uniform(n, generator):
-    """Draw numbers in [0, 1), in double precision."""
-    return torch.rand(n, generator=generator, dtype=torch.float64).numpy()
-
-
 def _sieve(bounds, thresholds, epsilon, n_intervals, generator):
     """Find the cells that have a point, with few others, and the distances of first points.
 
@@ -207,7 +203,7 @@ def _sieve(bounds, thresholds, epsilon, n_intervals, generator):
         cells = np.flatnonzero(digits <= levels.astype(np.uint8))
         first.append(digits[cells])
         found.append(cells + start * n_cells)
-    uniform = np.concatenate(first) + _uniform(sum(map(len, first)), generator)
+    uniform = np.concatenate(first) + draw_uniform(sum(map(len, first)), generator)
     return np.concatenate(found), -np.log1p(uniform / -256)
 
 
@@ -233,7 +229,7 @@ def _find_points(distances, lengths, n_intervals, generator):
         intervals = np.floor(distances / lengths)
         found.append((cells, intervals.astype(np.int64), distances - intervals * lengths))
         # The process has no memory: it goes on from the next interval.
-        distances = (intervals + 1) * lengths - np.log1p(-_uniform(len(cells), generator))
+        distances = (intervals + 1) * lengths - np.log1p(-draw_uniform(len(cells), generator))
         more = np.flatnonzero(distances < n_intervals * lengths)
         cells, distances, lengths = cells[more], distances[more], lengths[more]
     return tuple(map(np.concatenate, zip(*found)))
@@ -369,7 +365,7 @@ def _draw_below(scores, thresholds, epsilon, generator):
     normals = torch.randn(scores.shape, generator=generator, dtype=dtype).numpy()
     rows, classes = np.nonzero(scores + epsilon * normals > thresholds[:, None])
     most = (thresholds[rows].astype(np.float64) - scores[rows, classes]) / epsilon
-    uniform = np.maximum(_uniform(len(rows), generator), 2.0**-54)
+    uniform = np.maximum(draw_uniform(len(rows), generator), 2.0**-54)
     normals[rows, classes] = ndtri(uniform * ndtr(most))
     return normals
 
