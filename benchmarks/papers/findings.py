@@ -86,9 +86,9 @@ FINDINGS = [
         "On images (CIFAR-100, geometric tail) no loss beats cross-entropy by the papers' own "
         "rule, the K largest scores; at K = 5 the hinges and the cosine heads are behind. With "
         "the macro rule the cosine heads are level with it or ahead by a point (LDAM and cosine "
-        "cross-entropy at K = 1, the imbalanced noised hinge at K = 3). LDAM is nowhere ahead of "
-        "a cross-entropy with the same head: it is the head, not the margins. Of the papers' order "
-        "only this much is seen.",
+        "cross-entropy at K = 1, the imbalanced noised hinge at K = 3). LDAM is nowhere ahead "
+        "of a cross-entropy with the same head: it is the head, not the margins. Of the papers' "
+        "order only this much is seen.",
     ),
     (
         C,
