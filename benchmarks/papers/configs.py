@@ -479,8 +479,8 @@ CHANGES = [
     'search under "Training values". With a weight decay of 0.5 for tables too, they were tested '
     "on average_k_banking77 and most of long_tail_banking77 before it was set to 0.1 there. The "
     "records of the former defaults are deleted.",
-    "long_tail_plantnet: what is not tuned ran in a process that had begun when the weight decay "
-    "of images was 0.1: these two lines are not the defaults of now.",
+    "long_tail_plantnet: what is not tuned was tested with the weight decay 0.1 by mistake, and "
+    "then anew with the default; the former records are deleted.",
     "Before that search, 14 fits of the default losses with other learning rates and schedules "
     "were looked at on the validation data of Omniglot and CIFAR-100, to see what the defaults "
     "lack; they are not recorded and no figure here is from them.",
