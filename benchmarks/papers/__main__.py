@@ -5,11 +5,11 @@ import dataclasses
 import sys
 from pathlib import Path
 
-from .configs import EXPERIMENTS, TRAINING_VALUES, TRIALS
+from .configs import EXPERIMENTS, IMAGE_TRAINING, TRAINING_VALUES, TRIALS
 from .data import DataMissing, data_folder
 from .runner import result_file, run_experiment, shapes_file
 
-RUNNABLE = EXPERIMENTS | TRAINING_VALUES | TRIALS
+RUNNABLE = EXPERIMENTS | TRAINING_VALUES | IMAGE_TRAINING | TRIALS
 PAGE = Path(__file__).resolve().parents[1] / "papers.md"
 
 

@@ -432,6 +432,57 @@ TRAINING_VALUES = {
     ),
 }  # fmt: skip
 
+# Of images again, with both rules: what the decay of the weights and the noise do to them.
+IMAGE_DECAY = {"lr": [3e-3], "lr_schedule": ["cosine"], "weight_decay": [0.05, 0.1, 0.2, 0.5, 1.0]}
+MORE_NOISE = IMAGE_DECAY | {"weight_decay": [0.1, 0.5]}
+
+
+def image_training(title, data, k, params=None, average="macro", estimator="top_k"):
+    """Return the search of weight decays (and, without margins, noise) for images."""
+    contenders = {"default": Contender(params or {}, IMAGE_DECAY)}
+    if estimator == "top_k" and not params:
+        contenders["more noise"] = Contender({"epsilon": 1.0}, MORE_NOISE)
+    return Experiment(
+        title=title,
+        data=data,
+        estimator=estimator,
+        contenders=contenders,
+        ks=(k,),
+        rules=(estimator, f"{estimator}_macro") if average == "macro" else (estimator,),
+        average=average,
+        fixed=SMALL_NETWORK,
+        budget=None,
+        tuning_seeds=(201, 202),
+        seeds=(),
+    )
+
+
+IMAGE_TRAINING = {
+    "decay_omniglot": image_training(
+        "Omniglot, p = 0.4, top-5",
+        EXPERIMENTS["label_noise_omniglot_0.4"].data, 5, average="micro",
+    ),
+    "decay_cifar100": image_training(
+        "CIFAR-100, p = 0, top-5",
+        EXPERIMENTS["label_noise_cifar100_0.0"].data, 5, average="micro",
+    ),
+    "decay_cifar100_noise": image_training(
+        "CIFAR-100, p = 0.4, top-5",
+        EXPERIMENTS["label_noise_cifar100_0.4"].data, 5, average="micro",
+    ),
+    "decay_cifar100_tail": image_training("tail of CIFAR-100, top-3", CIFAR_TAIL, 3),
+    "decay_cifar100_average_k": image_training(
+        "tail of CIFAR-100, average-2", CIFAR_TAIL, 2, estimator="average_k"
+    ),
+    "decay_plantnet": image_training(
+        "tail of Pl@ntNet-300K, margins, top-3",
+        EXPERIMENTS["long_tail_plantnet"].data, 3, {"max_margin": 0.2},
+    ),
+    "decay_grocery": image_training(
+        "Grocery Store, margins, top-5", {"name": "grocery_store"}, 5, {"max_margin": 0.2}
+    ),
+}  # fmt: skip
+
 #: Parts of the plan that have no configuration, or were made smaller.
 NOT_COVERED = [
     "Pl@ntNet-300K itself, but for the full recipe: of its tail here, the counts of 50 species "
