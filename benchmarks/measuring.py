@@ -1,6 +1,8 @@
 """How the benchmarks measure: one thread, interleaved runs, medians, allocated bytes."""
 
+import contextlib
 import ctypes
+import gc
 import importlib.metadata
 import json
 import os
@@ -8,6 +10,7 @@ import platform
 import sys
 import tempfile
 import time
+import tracemalloc
 from pathlib import Path
 from statistics import median
 
@@ -140,10 +143,11 @@ def ratios(timings, reference):
 
 
 def peak_bytes(function, device="cpu"):
-    """Return the most memory that torch holds during a call, beyond what it held before.
+    """Return the most memory held during a call, beyond what was held before.
 
-    On the CPU it is the running sum of the allocations in torch's own trace: exact and
-    independent of what else runs, but blind to memory that is not torch's.
+    On the CPU it is an upper bound, independent of what else runs: the most that torch holds and
+    the most that NumPy (with Python's objects) holds, each by its own trace, are added up, apart
+    for what comes before and what comes with the call of ``backward``.
     """
     if device != "cpu":
         torch.cuda.synchronize()
@@ -152,21 +156,72 @@ def peak_bytes(function, device="cpu"):
         function()
         torch.cuda.synchronize()
         return torch.cuda.max_memory_allocated() - before
+    function()
+    return max(map(sum, zip(_torch_peaks(function), _numpy_peaks(function))))
+
+
+@contextlib.contextmanager
+def _before_backward(action):
+    """Call `action` when a tensor's `backward` is called."""
+    backward = torch.Tensor.backward
+
+    def announced(*args, **kwargs):
+        action()
+        return backward(*args, **kwargs)
+
+    torch.Tensor.backward = announced
+    try:
+        yield
+    finally:
+        torch.Tensor.backward = backward
+
+
+def _torch_peaks(function):
+    """Return the most bytes that torch holds before each ``backward`` and after the last one."""
+
+    def mark():
+        with torch.profiler.record_function(_torch_peaks.__name__):
+            pass
+
     activities = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=activities, profile_memory=True) as trace:
-        function()
+        with _before_backward(mark):
+            function()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         trace.export_chrome_trace(str(path))
         events = json.loads(path.read_text())["traceEvents"]
-    allocations = [event for event in events if event["name"] == "[memory]"]
-    allocations.sort(key=lambda event: event["ts"])
-    held = peak = 0
-    for event in allocations:
-        # Below zero: the gradient of an earlier call is freed.
-        held = max(held + event["args"]["Bytes"], 0)
-        peak = max(peak, held)
-    return peak
+    events = [event for event in events if event["name"] in ("[memory]", _torch_peaks.__name__)]
+    events.sort(key=lambda event: event["ts"])
+    held, peaks = 0, [0]
+    for event in events:
+        if event["name"] == "[memory]":
+            # Below zero: the gradient of an earlier call is freed.
+            held = max(held + event["args"]["Bytes"], 0)
+            peaks[-1] = max(peaks[-1], held)
+        else:
+            peaks.append(held)
+    return peaks
+
+
+def _numpy_peaks(function):
+    """Return the most bytes that NumPy and Python hold before each ``backward`` and after it."""
+    peaks = []
+
+    def mark():
+        peaks.append(tracemalloc.get_traced_memory()[1] - before)
+        tracemalloc.reset_peak()
+
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        with _before_backward(mark):
+            function()
+        mark()
+    finally:
+        tracemalloc.stop()
+    return peaks
 
 
 def slope(x, y):

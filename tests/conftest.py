@@ -20,3 +20,14 @@ def shared_data():
     if not folder.is_dir():
         pytest.skip("the real data packs are not on this machine")
     return folder
+
+
+@pytest.fixture
+def benchmark_path(monkeypatch):
+    """Make the modules of the benchmarks importable."""
+    from pathlib import Path
+
+    folder = Path(__file__).resolve().parents[1] / "benchmarks"
+    if not folder.is_dir():
+        pytest.skip("the benchmarks are not part of an installed package")
+    monkeypatch.syspath_prepend(folder)

@@ -5,17 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
-
-
-@pytest.fixture
-def benchmark_path(monkeypatch):
-    if not BENCHMARKS.is_dir():
-        pytest.skip("the benchmarks are not part of an installed package")
-    monkeypatch.syspath_prepend(BENCHMARKS)
 
 
 def _call(script, *arguments):
@@ -48,13 +42,34 @@ def test_peak_bytes_counts_what_is_held_at_once():
     import measuring
 
     def function():
-        first = torch.zeros(1000)
-        second = torch.zeros(2000)
+        first = torch.zeros(100_000)
+        second = torch.zeros(200_000)
         del first
         return second + 1
 
-    # 1000 and 2000 numbers, then 2000 twice, and a few scalars.
-    assert 0 <= measuring.peak_bytes(function) - 4 * 4000 < 100
+    # 100,000 and 200,000 numbers, then 200,000 twice, and a few small objects.
+    assert 0 <= measuring.peak_bytes(function) - 4 * 400_000 < 10_000
+
+
+@pytest.mark.usefixtures("benchmark_path")
+def test_peak_bytes_counts_the_memory_of_numpy_apart_for_forward_and_backward():
+    import measuring
+
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, input):
+            table = np.zeros(500_000, dtype=np.float32)
+            return input + torch.from_numpy(table[:1])
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return torch.ones(300_000)[:1] * gradient
+
+    def function():
+        Double.apply(torch.zeros(1, requires_grad=True)).backward()
+
+    # NumPy's 500,000 numbers are gone when torch holds 300,000.
+    assert 0 <= measuring.peak_bytes(function) - 4 * 500_000 < 10_000
 
 
 @pytest.mark.usefixtures("benchmark_path")

@@ -9,7 +9,6 @@ from scipy.stats import chi2_contingency, chisquare, kstest
 from torch.autograd import gradcheck, gradgradcheck
 
 from sksetvalued.operators import _sieve, noised_top_k, noised_top_k_sum
-from sksetvalued.operators._lazy import plan_lazily, select_lazily
 from sksetvalued.operators._noised import select_noised
 from sksetvalued.operators._top_k import k_largest, kth_largest, top_k
 
@@ -128,13 +127,6 @@ SELECTORS = {
         s, k, epsilon, n, noise=torch.randn(n, *s.shape, generator=g, dtype=s.dtype)
     ),
     "dense": lambda s, k, epsilon, n, g: select_noised(s, k, epsilon, n, g),
-    "lazy": lambda s, k, epsilon, n, g: select_lazily(s, k, epsilon, n, g, 2, k),
-    "lazy, more candidates": lambda s, k, epsilon, n, g: select_lazily(
-        s, k, epsilon, n, g, 4, k + 1
-    ),
-    "lazy, fewer candidates": lambda s, k, epsilon, n, g: select_lazily(
-        s, k, epsilon, n, g, 4, k + 1, k + 2
-    ),
     "sieve": select_sieving(1),
     "sieve, blocks": select_sieving(2),
     "sieve, uneven blocks": select_sieving(4),
@@ -191,13 +183,10 @@ def test_draws_of_a_row_are_independent():
 def test_how_to_draw_is_decided_by_the_scores_alone():
     scores = torch.randn(20, 5000, generator=generator())
     state = torch.get_rng_state()
-    assert plan_lazily(scores, 6, 0.1) is not None
-    assert plan_lazily(scores, 6, 0.5) is None
     plans = [_sieve.plan_sieve(scores, 6, 0.5, 3) for _ in range(2)]
     assert np.array_equal(plans[0].thresholds, plans[1].thresholds)
     assert torch.equal(state, torch.get_rng_state())
     for few in (scores[:, :100], scores[:0]):
-        assert plan_lazily(few, 6, 0.1) is None
         assert _sieve.plan_sieve(few, 6, 0.5, 3) is None
 
 

@@ -3,7 +3,6 @@
 import torch
 
 from ._checks import check_k, check_number, check_positive_integer, check_scores
-from ._lazy import plan_lazily, select_lazily
 from ._precision import at_least_float32
 from ._sieve import plan_sieve, select_sieving
 from ._top_k import k_largest, kth_largest
@@ -130,9 +129,6 @@ def select_eagerly(scores, k, epsilon, n_noise_samples, generator, noise, shared
 
         return select_in_one_pass(scores, k, epsilon, n_noise_samples, generator, shared, all_k)
     if noise is None and not (shared or all_k):
-        plan = plan_lazily(scores, k, epsilon)
-        if plan is not None:
-            return select_lazily(scores, k, epsilon, n_noise_samples, generator, *plan)
         plan = plan_sieve(scores, k, epsilon, n_noise_samples)
         if plan is not None:
             return select_sieving(scores, k, epsilon, n_noise_samples, generator, plan)

@@ -1,4 +1,4 @@
-r"""The class of rank k after noise that is not small beside the spread of the scores.
+r"""The class of rank k after noise, without noise for most classes.
 
 A threshold t is fixed for each row by looking at its scores alone, so that in a draw some more
 than k classes exceed it. Class j exceeds it if its normal exceeds :math:`u_j = (t - s_j) /
@@ -19,7 +19,6 @@ import numpy as np
 import torch
 from scipy.special import ndtr, ndtri
 
-from ._lazy import draw_uniform
 from ._top_k import kth_largest
 
 #: log of the intensity is at most -a u^2 - b u - c between the two values of u; found by linear
@@ -33,9 +32,16 @@ _SURE_INTENSITY = 0.1
 #: Classes expected above the threshold are k and so many square roots of k.
 _SPARE = 3.5
 #: Scores whose intensities are computed together: few enough for a processor's cache.
-_AT_ONCE = 1 << 16
+_AT_ONCE = 1 << 15
+#: Bytes that a block or a class told apart takes, and the most memory in units of the scores.
+_CELL_BYTES, _MOST_MEMORY = 13, 1.1
 #: Noise whose square, or that of its inverse, a number in single precision may not hold.
 _LEAST_NOISE, _MOST_NOISE = 1e-15, 1e15
+
+
+def _draw_uniform(size, generator):
+    """Draw numbers in [0, 1), in double precision."""
+    return torch.rand(size, generator=generator, dtype=torch.float64).numpy()
 
 
 class SievePlan(NamedTuple):
@@ -66,14 +72,17 @@ def _block_maxima(scores, size):
     n_samples, n_classes = scores.shape
     n_blocks = -(-n_classes // size)
     n_whole = n_classes // n_blocks
-    blocks = scores[:, : n_whole * n_blocks].reshape(n_samples, n_whole, n_blocks)
-    if n_blocks < 256 and n_whole % 2 == 0:
-        # Short rows take long to reduce.
-        blocks = torch.maximum(blocks[:, : n_whole // 2], blocks[:, n_whole // 2 :])
-    maxima = blocks.amax(dim=1)
+    if n_blocks < 256:
+        # torch takes long to reduce short rows.
+        maxima = scores[:, :n_blocks].copy()
+        for start in range(n_blocks, n_whole * n_blocks, n_blocks):
+            np.maximum(maxima, scores[:, start : start + n_blocks], out=maxima)
+    else:
+        blocks = scores[:, : n_whole * n_blocks].reshape(n_samples, n_whole, n_blocks)
+        maxima = torch.from_numpy(blocks).amax(dim=1).numpy()
     rest = scores[:, n_whole * n_blocks :]
     some = maxima[:, : rest.shape[1]]
-    torch.maximum(some, rest, out=some)
+    np.maximum(some, rest, out=some)
     return maxima
 
 
@@ -93,18 +102,17 @@ def _thresholds(maxima, size, n_classes, k, epsilon):
     """
     while maxima.shape[1] > 512:
         maxima, size = _block_maxima(maxima, 8), 8 * size
-    ordered = np.sort(maxima.numpy(), axis=1)
-    n_blocks = ordered.shape[1]
+    ordered = np.sort(maxima, axis=1)
+    rows, n_blocks = np.arange(len(ordered)), ordered.shape[1]
 
     def largest(expected):
         """Return the scores that `expected` classes exceed, and those in standard deviations."""
         shares = expected / n_classes
-        ranks = np.round(-n_blocks * np.expm1(size * np.log1p(-shares)) + 0.5).astype(np.int64)
-        ranks = np.minimum(ranks, n_blocks)[:, None]
-        return np.take_along_axis(ordered, n_blocks - ranks, axis=1)[:, 0], -ndtri(shares)
+        ranks = np.rint(-n_blocks * np.expm1(size * np.log1p(-shares)) + 0.5).astype(np.int64)
+        return ordered[rows, n_blocks - np.minimum(ranks, n_blocks)], -ndtri(shares)
 
     with np.errstate(invalid="ignore"):
-        top, z = largest(np.full(len(ordered), k + _SPARE * math.sqrt(k)))
+        top, z = largest(k + _SPARE * math.sqrt(k))
         spreads = (top - ordered[:, (n_blocks - 1) // 2]) / (z + ndtri(1 - 0.5 ** (1 / size)))
         spreads[~np.isfinite(spreads)] = 0
         noised = np.hypot(spreads, epsilon)
@@ -117,10 +125,10 @@ def _thresholds(maxima, size, n_classes, k, epsilon):
 
 def make_plan(scores, k, epsilon, size):
     """Return the plan with blocks of a given size, and nanoseconds a draw for a sample takes."""
-    maxima = _block_maxima(scores, size)
+    maxima = _block_maxima(scores.contiguous().numpy(), size)
     thresholds, ratios = _thresholds(maxima, size, scores.shape[1], k, epsilon)
     expected, ratio = k + _SPARE * math.sqrt(k), float(ratios.mean())
-    plan = SievePlan(thresholds, maxima.numpy(), size, expected * (30 + 60 * ratio))
+    plan = SievePlan(thresholds, maxima, size, expected * (15 + 140 * math.sqrt(ratio)))
     return plan, expected * (20 + 180 * ratio)
 
 
@@ -203,7 +211,7 @@ def _sieve(bounds, thresholds, epsilon, n_intervals, generator):
         cells = np.flatnonzero(digits <= levels.astype(np.uint8))
         first.append(digits[cells])
         found.append(cells + start * n_cells)
-    uniform = np.concatenate(first) + draw_uniform(sum(map(len, first)), generator)
+    uniform = np.concatenate(first) + _draw_uniform(sum(map(len, first)), generator)
     return np.concatenate(found), -np.log1p(uniform / -256)
 
 
@@ -229,7 +237,7 @@ def _find_points(distances, lengths, n_intervals, generator):
         intervals = np.floor(distances / lengths)
         found.append((cells, intervals.astype(np.int64), distances - intervals * lengths))
         # The process has no memory: it goes on from the next interval.
-        distances = (intervals + 1) * lengths - np.log1p(-draw_uniform(len(cells), generator))
+        distances = (intervals + 1) * lengths - np.log1p(-_draw_uniform(len(cells), generator))
         more = np.flatnonzero(distances < n_intervals * lengths)
         cells, distances, lengths = cells[more], distances[more], lengths[more]
     return tuple(map(np.concatenate, zip(*found)))
@@ -269,10 +277,11 @@ class _Found(NamedTuple):
     values: np.ndarray
 
 
-def _cut(thresholds, epsilon, intensity):
-    """Return the scores below which, row by row, classes have less than a given intensity."""
-    u = math.sqrt((_LOG_SCALE - math.log(intensity)) / _A) - _SHIFT
-    return (thresholds.astype(np.float64) - u * epsilon).astype(thresholds.dtype)
+def _opened(plan, epsilon, n_draws):
+    """Return which blocks may have a class of some intensity: theirs are told apart."""
+    u = math.sqrt((_LOG_SCALE - math.log(0.05 / n_draws)) / _A) - _SHIFT
+    cut = (plan.thresholds.astype(np.float64) - u * epsilon).astype(plan.thresholds.dtype)
+    return plan.maxima >= cut[:, None]
 
 
 def _open(scores, opened, size):
@@ -304,7 +313,7 @@ def _find(scores, plan, epsilon, n_draws, generator):
     _Found
     """
     thresholds, maxima, size = plan[:3]
-    opened = maxima >= _cut(thresholds, epsilon, 0.05 / n_draws)[:, None]
+    opened = _opened(plan, epsilon, n_draws)
     if 3 * size * np.count_nonzero(opened) > scores.size:
         rows, blocks, bounds = np.arange(len(scores)), np.zeros(len(scores), np.int64), scores
     else:
@@ -365,7 +374,7 @@ def _draw_below(scores, thresholds, epsilon, generator):
     normals = torch.randn(scores.shape, generator=generator, dtype=dtype).numpy()
     rows, classes = np.nonzero(scores + epsilon * normals > thresholds[:, None])
     most = (thresholds[rows].astype(np.float64) - scores[rows, classes]) / epsilon
-    uniform = np.maximum(draw_uniform(len(rows), generator), 2.0**-54)
+    uniform = np.maximum(_draw_uniform(len(rows), generator), 2.0**-54)
     normals[rows, classes] = ndtri(uniform * ndtr(most))
     return normals
 
@@ -400,6 +409,9 @@ def _select(scores, plan, k, epsilon, n_draws, generator):
     selected[found.pairs[points]] = found.normals[points]
     (short,) = np.nonzero(kth <= np.repeat(plan.thresholds, n_draws))
     at_once = max(1, n_samples // 16)
+    drawn_below = np.zeros(n_pairs, dtype=bool)
+    drawn_below[short] = True
+    (of_short,) = np.nonzero(drawn_below[found.pairs])
     for start in range(0, len(short), at_once):
         pairs = short[start : start + at_once]
         rows = pairs // n_draws
@@ -408,10 +420,10 @@ def _select(scores, plan, k, epsilon, n_draws, generator):
         drawn[known, classes[rows[known], columns]] = normals.reshape(n_pairs, n_sure)[
             pairs[known], columns
         ]
-        (known,) = np.nonzero(np.isin(found.pairs, pairs))
-        drawn[np.searchsorted(pairs, found.pairs[known]), found.classes[known]] = found.normals[
-            known
-        ]
+        first, last = np.searchsorted(found.pairs[of_short], (pairs[0], pairs[-1] + 1))
+        known = of_short[first:last]
+        place = np.searchsorted(pairs, found.pairs[known])
+        drawn[place, found.classes[known]] = found.normals[known]
         last = kth_largest(torch.from_numpy(scores[rows] + epsilon * drawn), k).numpy()
         indices[pairs] = last[:, 0]
         selected[pairs] = np.take_along_axis(drawn, last, axis=1)[:, 0]
@@ -438,9 +450,13 @@ def select_sieving(scores, k, epsilon, n_draws, generator, plan):
     # Memory is to stay near that of the scores: the fewer rows, then draws, together.
     scores = scores.contiguous().numpy()
     n_samples = len(scores)
-    n_pairs = max(1, int(0.9 * scores.nbytes / plan.n_bytes))
-    n_parts = math.ceil(n_samples / max(1, n_pairs // n_draws))
-    step = max(1, n_pairs // math.ceil(n_samples / n_parts))
+    n_opened = plan.size * np.count_nonzero(_opened(plan, epsilon, n_draws))
+    n_told_apart = n_opened if 3 * n_opened <= scores.size else _AT_ONCE
+    n_bytes = max(
+        _CELL_BYTES * (plan.maxima.size + n_told_apart), plan.n_bytes * n_samples * n_draws
+    )
+    n_parts = min(n_samples, math.ceil(n_bytes / (_MOST_MEMORY * scores.nbytes)))
+    step = max(1, int(_MOST_MEMORY * scores.nbytes / plan.n_bytes) // math.ceil(n_samples / n_parts))
     parts = []
     for rows in np.array_split(np.arange(n_samples), n_parts):
         some = slice(rows[0], rows[-1] + 1)

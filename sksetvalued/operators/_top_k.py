@@ -7,6 +7,8 @@ import torch
 _FEW_CLASSES = 128
 #: Below so many classes a plain selection is as good as two stages.
 _MIN_CLASSES = 512
+#: Entries that are copied together.
+_AT_ONCE = 1 << 16
 
 
 def _on_numpy(values):
@@ -55,14 +57,22 @@ def k_largest(values, k):
     rows = _on_numpy(values)
     if rows is None:
         return torch.topk(values.detach(), k, dim=-1, sorted=False).indices
-    n = rows.shape[-1]
-    kth = np.partition(rows, n - k, axis=-1)[..., n - k : n - k + 1]
+    rows = rows.reshape(-1, rows.shape[-1])
+    step = max(1, _AT_ONCE // rows.shape[1])
+    parts = [_places_of_k_largest(rows[i : i + step], k) for i in range(0, len(rows), step)]
+    places = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+    return torch.from_numpy(places).view(*values.shape[:-1], k)
+
+
+def _places_of_k_largest(rows, k):
+    n = rows.shape[1]
+    kth = np.partition(rows, n - k, axis=1)[:, n - k : n - k + 1]
     places = np.flatnonzero(~(rows < kth))
     # More where others tie with the k-th, or where that is NaN.
-    if len(places) != k * rows.size // n:
-        return torch.from_numpy(rows.argpartition(n - k, axis=-1)[..., n - k :])
-    places = torch.from_numpy(places).view(*rows.shape[:-1], k)
-    return places.remainder_(n)
+    if len(places) != k * len(rows):
+        return rows.argpartition(n - k, axis=1)[:, n - k :]
+    places %= n
+    return places.reshape(-1, k)
 
 
 def block_maxima(scores, size):

@@ -12,8 +12,9 @@ import torch
 from scipy.stats import chi2_contingency, kstest
 
 from sksetvalued.losses import NoisedTopKHingeLoss
-from sksetvalued.operators import _noised, noised_top_k
+from sksetvalued.operators import noised_top_k
 from sksetvalued.operators._noised import select_noised
+from sksetvalued.operators._sieve import plan_sieve
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import reference
@@ -36,12 +37,8 @@ def make_scores(name, n_classes):
     return confident
 
 
-def draw_lazily(scores, rank, epsilon, generator):
-    plans = (
-        _noised.plan_lazily(scores, rank, epsilon),
-        _noised.plan_sieve(scores, rank, epsilon, N_DRAWS),
-    )
-    assert any(plan is not None for plan in plans)
+def draw_by_threshold(scores, rank, epsilon, generator):
+    assert plan_sieve(scores, rank, epsilon, N_DRAWS) is not None
     return select_noised(scores, rank, epsilon, N_DRAWS, generator)
 
 
@@ -86,7 +83,7 @@ def test_value_follows_its_distribution_function(name, n_classes, epsilon, rank)
     """Kolmogorov-Smirnov against quadrature; false alarms 1e-6."""
     s = make_scores(name, n_classes).astype(np.float32)
     scores = torch.tensor(s).expand(N_ROWS, -1).contiguous()
-    _, values = sample(draw_lazily, scores, rank, epsilon, seed=1)
+    _, values = sample(draw_by_threshold, scores, rank, epsilon, seed=1)
     grid = np.linspace(values.min() - epsilon, values.max() + epsilon, 2001)
     law = reference.noised_rank_cdf(s.astype(float), rank, epsilon, grid)
     assert kstest(values, lambda t: np.interp(t, grid, law)).pvalue > 1e-6
@@ -100,7 +97,7 @@ def test_class_follows_the_law_of_dense_draws(name, n_classes, epsilon):
     counts = np.stack(
         [
             np.bincount(sample(draw, scores, RANK, epsilon, seed)[0], minlength=n_classes)
-            for draw, seed in ((draw_lazily, 2), (draw_densely, 3))
+            for draw, seed in ((draw_by_threshold, 2), (draw_densely, 3))
         ]
     )
     frequent = counts.sum(0) >= 20
