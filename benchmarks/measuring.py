@@ -183,10 +183,11 @@ def _torch_peaks(function):
         with torch.profiler.record_function(_torch_peaks.__name__):
             pass
 
-    activities = [torch.profiler.ProfilerActivity.CPU]
-    with torch.profiler.profile(activities=activities, profile_memory=True) as trace:
-        with _before_backward(mark):
-            function()
+    trace = torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    )
+    with trace, _before_backward(mark):
+        function()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         trace.export_chrome_trace(str(path))

@@ -455,8 +455,9 @@ def select_sieving(scores, k, epsilon, n_draws, generator, plan):
     n_bytes = max(
         _CELL_BYTES * (plan.maxima.size + n_told_apart), plan.n_bytes * n_samples * n_draws
     )
-    n_parts = min(n_samples, math.ceil(n_bytes / (_MOST_MEMORY * scores.nbytes)))
-    step = max(1, int(_MOST_MEMORY * scores.nbytes / plan.n_bytes) // math.ceil(n_samples / n_parts))
+    most = _MOST_MEMORY * scores.nbytes
+    n_parts = min(n_samples, math.ceil(n_bytes / most))
+    step = max(1, int(most / plan.n_bytes) // math.ceil(n_samples / n_parts))
     parts = []
     for rows in np.array_split(np.arange(n_samples), n_parts):
         some = slice(rows[0], rows[-1] + 1)
