@@ -24,7 +24,7 @@ batch_size : int or "auto", default="auto"
 optimizer : {{"adamw", "adam", "sgd"}} or class, default="adamw"
     "sgd" has Nesterov momentum 0.9. Arguments go to `net_params`, as ``optimizer__momentum``.
 weight_decay : float or None, default={weight_decay}
-    Weight decay of the optimizer. None is 0.1 for tables and 0.5 for images with "adamw", and
+    Weight decay of the optimizer. None is 0.1 for tables and 0.2 for images with "adamw", and
     the optimizer's own default otherwise.
 lr_schedule : None, "cosine", "one_cycle", sequence of int, dict or callable, default={lr_schedule}
     A sequence holds the epochs after which the rate is divided by ten; a dict, the arguments of

@@ -164,14 +164,15 @@ def test_every_contender_of_every_experiment_has_the_same_budget():
 
 
 def test_training_values_are_searched_whole_and_without_a_test():
-    from benchmarks.papers.configs import EXPERIMENTS, TRAINING_VALUES
+    from benchmarks.papers.configs import EXPERIMENTS, IMAGE_TRAINING, TRAINING_VALUES
 
-    used = {seed for e in EXPERIMENTS.values() for seed in e.seeds}
-    for experiment in TRAINING_VALUES.values():
+    used = {seed for e in EXPERIMENTS.values() for seed in (*e.seeds, *e.tuning_seeds)}
+    for experiment in (TRAINING_VALUES | IMAGE_TRAINING).values():
         assert not experiment.seeds
         assert not used & set(experiment.tuning_seeds)
         tasks = experiment.tuning_tasks()
-        assert len({json.dumps(t["params"], sort_keys=True) for t in tasks}) == len(tasks)
+        settings = {json.dumps([t["params"], t["seed"]], sort_keys=True) for t in tasks}
+        assert len(settings) == len(tasks)
     assert len(TRAINING_VALUES["training_texts"].tuning_tasks()) == 3 * 3 + 2 * 2 * 2 + 2
 
 
@@ -184,7 +185,7 @@ def test_the_table_of_training_values_says_how_far_each_is_behind():
         "b": {cosine: 69.0, constant: 70.0},
         "c": {cosine: 10.0},
     }
-    _, _, *lines, _ = training_table(coverages)
+    _, _, *lines, _ = training_table(coverages, ("schedule", "lr", "decay"))
     assert lines == [
         "| cosine | 0.1 | 1.0 | **55.0** | 69.0 | **10.0** | 0.5 | 1.0 |",
         "| none | 0.1 | 1.0 | 51.0 | **70.0** |  | 2.0 | 4.0 |",
@@ -210,10 +211,10 @@ def test_what_is_searched_does_not_follow_the_defaults_of_the_estimators():
 
 
 def test_every_task_of_every_experiment_asks_for_an_estimator_that_exists():
-    from benchmarks.papers.configs import EXPERIMENTS, TRAINING_VALUES, TRIALS
+    from benchmarks.papers.configs import EXPERIMENTS, IMAGE_TRAINING, TRAINING_VALUES, TRIALS
     from benchmarks.papers.measure import RULES, build
 
-    for experiment in (EXPERIMENTS | TRAINING_VALUES | TRIALS).values():
+    for experiment in (EXPERIMENTS | TRAINING_VALUES | IMAGE_TRAINING | TRIALS).values():
         for task in experiment.tuning_tasks():
             build(experiment, task)._validate_params()
             assert all(rule in RULES for rule, _ in task["cells"])

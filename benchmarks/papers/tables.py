@@ -156,13 +156,15 @@ def default_table(m):
     return table(header, rows, n_texts=4) if rows else []
 
 
-def training_table(coverages):
+def training_table(coverages, names):
     """Return the validation coverage of each training, and how far it is from the best.
 
     Parameters
     ----------
-    coverages : dict of str -> dict of (schedule, rate, weight decay) -> float
-        In percent, by title of the data.
+    coverages : dict of str -> dict of tuple -> float
+        In percent, by title of the data and the training values.
+    names : sequence of str
+        What the training values are called.
     """
     keys = sorted({key for by_key in coverages.values() for key in by_key})
     best = {title: max(by_key.values()) for title, by_key in coverages.items()}
@@ -175,7 +177,7 @@ def training_table(coverages):
         ]
         behind = [best[title] - coverages[title][key] for title in whole]
         rows.append([*key, *cells, f"{np.mean(behind):.1f}", f"{max(behind):.1f}"])
-    header = ["schedule", "lr", "decay", *coverages, "behind the best, mean", "at worst"]
+    header = [*names, *coverages, "behind the best, mean", "at worst"]
     return table(header, rows, n_texts=1)
 
 

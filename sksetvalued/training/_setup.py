@@ -52,11 +52,11 @@ def resolve_batch_size(batch_size, n_samples):
 def resolve_weight_decay(weight_decay, optimizer, input_shape):
     """Return the weight decay, or None for that of the optimizer's class.
 
-    None makes 0.1 for tables and 0.5 for images with "adamw", whose decay does not act through
+    None makes 0.1 for tables and 0.2 for images with "adamw", whose decay does not act through
     the gradient; with others, these values would be far too large.
     """
     if weight_decay is None and isinstance(optimizer, str) and optimizer == "adamw":
-        return 0.1 if len(input_shape) == 1 else 0.5
+        return 0.1 if len(input_shape) == 1 else 0.2
     return weight_decay
 
 
