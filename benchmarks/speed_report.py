@@ -224,7 +224,11 @@ def write(results_path, page):
     lines += ["## The same on the clock (wall)", "", *_cost_table(grid, "wall_ratio")]
     lines += ["## Milliseconds of CPU", "", *_cost_table(grid, "cpu_ms")]
     lines += ["## Peak memory beyond the scores, in units of the scores", ""]
-    lines += ["The gradient, which every row has to make, counts for 1.", ""]
+    lines += [
+        "The gradient, which every row has to make, counts for 1. On a processor they are upper "
+        "bounds, from what torch and NumPy allocate.",
+        "",
+    ]
     lines += [*_cost_table(grid, "memory"), *_memory_lines(grid)]
     lines += ["## How the cost grows", "", f"![Cost against L, K and draws]({link})", ""]
     lines += ["The slope is the exponent of the best power law over the range.", ""]
