@@ -8,7 +8,7 @@ from scipy.special import log_ndtr
 from scipy.stats import chi2_contingency, chisquare, kstest
 from torch.autograd import gradcheck, gradgradcheck
 
-from sksetvalued.operators import _sieve, noised_top_k, noised_top_k_sum
+from sksetvalued.operators import _exceeding, _sieve, noised_top_k, noised_top_k_sum
 from sksetvalued.operators._noised import select_noised
 from sksetvalued.operators._top_k import k_largest, kth_largest, top_k
 
@@ -303,7 +303,7 @@ def test_intensities_are_bounded(dtype, epsilon):
     u = np.linspace(-0.5, 30, 100001)
     scores, thresholds = (-u * epsilon).astype(dtype), np.zeros(1, dtype=dtype)
     u = -scores.astype(np.float64) / epsilon
-    bounds = _sieve._bound_intensities(scores, thresholds, epsilon)
+    bounds = _exceeding.bound_intensities(scores, thresholds, epsilon)
     intensities = -log_ndtr(u)
     assert (bounds >= intensities)[u >= -0.5].all()
     assert (bounds <= 1.2 * intensities)[u <= 3.5].all()
