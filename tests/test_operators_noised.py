@@ -112,11 +112,16 @@ def tied_scores():
     return np.array([3.0, 2.5, 2.5, 2.0, 1.0] + [0.5] * 6 + [0.0] * 8 + [-1.0] * 5 + [-9.0] * 3)
 
 
-def select_sieving(size):
-    """Return the selector that draws what exceeds a threshold, with blocks of a given size."""
+def select_sieving(size, raised=0.0):
+    """Return the selector that draws what exceeds a threshold, with blocks of a given size.
+
+    Thresholds raised by so many standard deviations of the noise leave more draws with too few
+    classes above.
+    """
 
     def select(scores, k, epsilon, n_draws, generator):
         plan, _ = _sieve.make_plan(scores, k, epsilon, size)
+        plan = plan._replace(thresholds=plan.thresholds + raised * epsilon)
         return _sieve.select_sieving(scores, k, epsilon, n_draws, generator, plan)
 
     return select
@@ -130,6 +135,8 @@ SELECTORS = {
     "sieve": select_sieving(1),
     "sieve, blocks": select_sieving(2),
     "sieve, uneven blocks": select_sieving(4),
+    "sieve, raised": select_sieving(1, raised=0.7),
+    "sieve, blocks, raised more": select_sieving(2, raised=1.5),
 }
 
 
