@@ -152,12 +152,15 @@ def opened_blocks(plan, epsilon, n_draws):
 def _open(scores, opened, size):
     """Return the rows and the blocks that are opened, and the scores of their classes.
 
-    The last score has no meaning where a block has a class less.
+    The last score is -inf where a block has a class less.
     """
-    n_blocks = opened.shape[1]
+    n_classes, n_blocks = scores.shape[1], opened.shape[1]
     rows, blocks = np.divmod(np.flatnonzero(opened), n_blocks)
-    places = (rows * scores.shape[1] + blocks)[:, None] + np.arange(size) * n_blocks
-    return rows, blocks, scores.take(places, mode="clip")
+    places = (rows * n_classes + blocks)[:, None] + np.arange(size) * n_blocks
+    members = scores.take(places, mode="clip")
+    if n_blocks * size > n_classes:
+        members[blocks[:, None] + np.arange(size) * n_blocks >= n_classes] = -np.inf
+    return rows, blocks, members
 
 
 def find_exceeding(scores, plan, epsilon, n_draws, generator):
@@ -182,11 +185,11 @@ def find_exceeding(scores, plan, epsilon, n_draws, generator):
     drawing = thresholds, epsilon, n_draws, generator
     if 3 * size * np.count_nonzero(opened) > scores.size:
         rows = np.arange(len(scores))
-        sure, points = _find_told_apart(scores, rows, np.zeros_like(rows), 1, scores, *drawing)
+        sure, points = _find_told_apart(rows, np.zeros_like(rows), 1, scores, *drawing)
     else:
         rows, blocks, members = _open(scores, opened, size)
         n_blocks = maxima.shape[1]
-        sure, points = _find_told_apart(scores, rows, blocks, n_blocks, members, *drawing)
+        sure, points = _find_told_apart(rows, blocks, n_blocks, members, *drawing)
         closed = np.where(opened, -np.inf, maxima)
         points = map(np.concatenate, zip(points, _find_in_blocks(scores, closed, size, *drawing)))
     rows, draws, classes, found, places = points
@@ -199,12 +202,11 @@ def find_exceeding(scores, plan, epsilon, n_draws, generator):
     return Exceeding(*sure, pairs, classes[kept], normals[kept], values[kept])
 
 
-def _find_told_apart(scores, rows, first, step, members, thresholds, epsilon, n_draws, generator):
+def _find_told_apart(rows, first, step, members, thresholds, epsilon, n_draws, generator):
     """Find the points of classes that are told apart, and those that are sure to matter.
 
     Parameters
     ----------
-    scores : ndarray of shape (n_samples, n_classes)
     rows, first : int ndarrays of shape (n_blocks,)
         Row and first class of each block.
     step : int
@@ -222,15 +224,20 @@ def _find_told_apart(scores, rows, first, step, members, thresholds, epsilon, n_
         As :func:`_find_in_blocks` returns it.
     """
     cells, distances = _sieve(members, thresholds[rows, None], epsilon, n_draws, generator)
-    block, member = np.divmod(cells, members.shape[1])
-    rows, found, classes = rows[block], members.ravel()[cells], first[block] + member * step
-    lengths = bound_intensities(found, thresholds[rows], epsilon).astype(np.float64)
-    lengths[classes >= scores.shape[1]] = 0
-    sure = lengths > max(_SURE_INTENSITY, 1.01 / n_draws)
+    size, found = members.shape[1], members.ravel()[cells]
+    lengths = bound_intensities(found, thresholds[rows[cells // size]], epsilon).astype(np.float64)
+    (sure,) = np.nonzero(lengths > max(_SURE_INTENSITY, 1.01 / n_draws))
     lengths[sure] = 0
-    cells, draws, places = _find_points(distances, lengths, n_draws, generator)
-    points = rows[cells], draws, classes[cells], found[cells], places
-    return (rows[sure], classes[sure]), points
+    points, draws, places = _find_points(distances, lengths, n_draws, generator)
+    found = found[points]
+
+    def locate(cells):
+        """Return rows and classes."""
+        block, member = np.divmod(cells, size)
+        return rows[block], first[block] + member * step
+
+    row, classes = locate(cells[points])
+    return locate(cells[sure]), (row, draws, classes, found, places)
 
 
 def _find_in_blocks(scores, maxima, size, thresholds, epsilon, n_draws, generator):

@@ -41,7 +41,7 @@ class SievePlan(NamedTuple):
     size : int
         Number of classes of a block.
     n_bytes : float
-        About how much memory a draw for a sample takes.
+        About how much memory a draw for a sample takes, found by measuring.
     """
 
     thresholds: np.ndarray
@@ -114,7 +114,8 @@ def make_plan(scores, k, epsilon, size):
     maxima = _block_maxima(scores.contiguous().numpy(), size)
     thresholds, ratios = _thresholds(maxima, size, scores.shape[1], k, epsilon)
     expected, ratio = k + _SPARE * math.sqrt(k), float(ratios.mean())
-    plan = SievePlan(thresholds, maxima, size, expected * (15 + 140 * math.sqrt(ratio)))
+    n_bytes = expected * (15 + (133 * math.sqrt(ratio) - 38 * ratio) * (1 + k / 150))
+    plan = SievePlan(thresholds, maxima, size, n_bytes)
     return plan, expected * (20 + 180 * ratio)
 
 
