@@ -25,7 +25,7 @@ from ._top_k import kth_largest
 #: Classes expected above the threshold are k and so many square roots of k.
 _SPARE = 3.5
 #: Bytes that a block or a class told apart takes, and the most memory in units of the scores.
-_CELL_BYTES, _MOST_MEMORY = 13, 1.1
+_CELL_BYTES, _MOST_MEMORY = 13, 1.06
 #: Noise whose square, or that of its inverse, a number in single precision may not hold.
 _LEAST_NOISE, _MOST_NOISE = 1e-15, 1e15
 
