@@ -14,6 +14,7 @@ NOISY = (
     "label_noise_cifar100_0.4",
     "label_noise_cifar100_0.6",
 )
+AVERAGE_K = ("average_k_banking77", "average_k_tail_cifar100")
 TAILS = ("long_tail_plantnet", "long_tail_cifar100", "long_tail_grocery", "long_tail_banking77")
 
 
@@ -68,9 +69,9 @@ class Claim:
         return "; ".join(f"{t} at K = {', '.join(ks)}" for t, ks in found.items() if ks)
 
 
-def _average_k(text, printed, left, right, expected=BETTER):
+def _average_k(text, printed, left, right, expected=BETTER, experiments=AVERAGE_K):
     left, right = (left, "average_k"), (right, "average_k")
-    return Claim(text, printed, ("average_k_banking77",), left, right, expected)
+    return Claim(text, printed, experiments, left, right, expected)
 
 
 def _tail(text, printed, left, right=None, rules=("top_k", "top_k"), expected=BETTER):
@@ -117,6 +118,7 @@ CLAIMS = [
         "assume_negative",
         CE,
         LEVEL,
+        AVERAGE_K[:1],
     ),
     _average_k(
         "Expected-positive lags behind cross-entropy",
