@@ -86,28 +86,29 @@ FINDINGS = [
     ),
     (
         C,
-        "On images (CIFAR-100, geometric tail) no loss beats cross-entropy by the papers' own rule, "
-        "the K largest scores; from K = 3 or 5 on the hinges and the cosine heads are behind. With "
-        "the macro rule some are ahead of it by one or two points: at K = 1 the cosine heads, "
-        "logit adjustment and the smoothed hinge, at K = 3 the imbalanced noised hinge, at K = 5 "
-        "cosine cross-entropy and logit adjustment. LDAM is nowhere ahead of a cross-entropy with "
-        "the same head: it is the head, not the margins. Of the papers' order only this much is "
-        "seen.",
+        "On images (CIFAR-100, geometric tail) no loss beats cross-entropy by the papers' own "
+        "rule, the K largest scores; from K = 3 or 5 on the hinges and the cosine heads are "
+        "behind. With the macro rule some are ahead of it by one or two points: at K = 1 the "
+        "cosine heads, logit adjustment and the smoothed hinge, at K = 3 the imbalanced noised "
+        "hinge, at K = 5 cosine cross-entropy and logit adjustment. LDAM is nowhere ahead of a "
+        "cross-entropy with the same head: it is the head, not the margins. Of the papers' order "
+        "only this much is seen.",
     ),
     (
         C,
-        "Logit-adjusted training is level with plain cross-entropy and the macro rule, but for "
-        "K = 5 on both tails imposed on CIFAR-100, and K = 1 on one, where it is one or two points "
+        "Logit-adjusted training is level with plain cross-entropy and the macro rule, but for K "
+        "= 5 on both tails imposed on CIFAR-100, and K = 1 on one, where it is one or two points "
         "ahead.",
     ),
     (
         P,
         "On the tail of Pl@ntNet-300K the macro rule adds two to three points to cross-entropy. "
         "With it LDAM is one to three points ahead of cross-entropy, and from K = 3 on the "
-        "imbalanced noised hinge, cross-entropy with a cosine head and focal loss one or two; logit "
-        "adjustment is at K = 5. Of LDAM's gain about one point is its margins', but for K = 5. By "
-        "the papers' own rule no loss is ahead by more than half a point. The smoothed hinge fails "
-        "at K = 5 by either rule, as in the papers, though by four points, not by eighteen.",
+        "imbalanced noised hinge, cross-entropy with a cosine head and focal loss one or two; "
+        "logit adjustment is at K = 5. Of LDAM's gain about one point is its margins', but for K "
+        "= 5. By the papers' own rule no loss is ahead by more than half a point. The smoothed "
+        "hinge fails at K = 5 by either rule, as in the papers, though by four points, not by "
+        "eighteen.",
     ),
     (
         G,
