@@ -63,9 +63,9 @@ all lines have. Chosen as defaults: cosine, 0.003, a decay of 0.2 for images and
 Before, they were a constant rate of 0.001 and a decay of 0.01."""
 
 
-DECAY = """Images again, as above at 0.003 and cosine, means over two other seeds, by both rules. With
-more decay the scores are flatter, which the macro rule does not bear; 0.2 is at worst the least
-behind."""
+DECAY = """Images again, as above at 0.003 and cosine, means over two other seeds, by both
+rules. A large decay costs the plain estimator many points by the macro rule; at worst, 0.2 is the
+least behind."""
 
 
 def write(page, folder=None):
