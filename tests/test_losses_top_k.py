@@ -414,6 +414,7 @@ def peak_memory(loss, n_samples, n_classes, seed):
         NoisedTopKHingeLoss(5, 1.0, 3, generator=0),
         NoisedTopKHingeLoss(50, 0.1, 10, generator=0),
         NoisedTopKHingeLoss(50, 1.0, 50, generator=0),
+        NoisedTopKHingeLoss(50, 0.1, 3, generator=0),
     ],
     ids=repr,
 )

@@ -24,8 +24,9 @@ from ._top_k import kth_largest
 
 #: Classes expected above the threshold are k and so many square roots of k.
 _SPARE = 3.5
-#: Bytes that a block or a class told apart takes, and the most memory in units of the scores.
-_CELL_BYTES, _MOST_MEMORY = 13, 1.06
+#: Bytes for a block or a class told apart, and for a class expected above the threshold; the most
+#: memory, in units of the scores.
+_CELL_BYTES, _EXPECTED_BYTES, _MOST_MEMORY = 11, 50, 1.06
 #: Noise whose square, or that of its inverse, a number in single precision may not hold.
 _LEAST_NOISE, _MOST_NOISE = 1e-15, 1e15
 
@@ -289,9 +290,9 @@ def select_sieving(scores, k, epsilon, n_draws, generator, plan):
     n_samples = len(scores)
     n_opened = plan.size * np.count_nonzero(opened_blocks(plan, epsilon, n_draws))
     n_told_apart = n_opened if 3 * n_opened <= scores.size else AT_ONCE
-    n_bytes = max(
-        _CELL_BYTES * (plan.maxima.size + n_told_apart), plan.n_bytes * n_samples * n_draws
-    )
+    n_expected = n_samples * (k + _SPARE * math.sqrt(k))
+    to_find = _CELL_BYTES * (plan.maxima.size + n_told_apart) + _EXPECTED_BYTES * n_expected
+    n_bytes = max(to_find, plan.n_bytes * n_samples * n_draws)
     most = _MOST_MEMORY * scores.nbytes
     n_parts = min(n_samples, math.ceil(n_bytes / most))
     step = max(1, int(most / plan.n_bytes) // math.ceil(n_samples / n_parts))
