@@ -1,6 +1,7 @@
 """Shared settings of the test suite."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -14,8 +15,6 @@ torch.set_num_threads(1)
 @pytest.fixture(scope="session")
 def shared_data():
     """Folder of the real data packs; tests that need it are skipped when it is absent."""
-    from pathlib import Path
-
     folder = Path(__file__).resolve().parents[2] / "shared" / "data"
     if not folder.is_dir():
         pytest.skip("the real data packs are not on this machine")
@@ -25,8 +24,6 @@ def shared_data():
 @pytest.fixture
 def benchmark_path(monkeypatch):
     """Make the modules of the benchmarks importable."""
-    from pathlib import Path
-
     folder = Path(__file__).resolve().parents[1] / "benchmarks"
     if not folder.is_dir():
         pytest.skip("the benchmarks are not part of an installed package")

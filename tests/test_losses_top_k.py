@@ -389,8 +389,8 @@ def peak_memory(loss, n_samples, n_classes, seed):
     """Return the peak memory of forward and backward, in units of the scores."""
     from measuring import peak_bytes
 
-    scores = draw(n_samples, n_classes, seed, dtype=torch.float32)[0].requires_grad_()
-    target = draw(n_samples, n_classes, seed)[1]
+    scores, target = draw(n_samples, n_classes, seed, dtype=torch.float32)
+    scores.requires_grad_()
 
     def step():
         scores.grad = None

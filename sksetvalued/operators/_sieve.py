@@ -31,6 +31,11 @@ _CELL_BYTES, _EXPECTED_BYTES, _MOST_MEMORY = 11, 50, 1.06
 _LEAST_NOISE, _MOST_NOISE = 1e-15, 1e15
 
 
+def _expected(k):
+    """Return how many classes are to exceed the threshold in a draw, in the mean."""
+    return k + _SPARE * math.sqrt(k)
+
+
 class SievePlan(NamedTuple):
     """What the scores fix before any noise is drawn.
 
@@ -99,7 +104,7 @@ def _thresholds(maxima, size, n_classes, k, epsilon):
         return ordered[rows, n_blocks - np.minimum(ranks, n_blocks)], -ndtri(shares)
 
     with np.errstate(invalid="ignore"):
-        top, z = largest(k + _SPARE * math.sqrt(k))
+        top, z = largest(_expected(k))
         spreads = (top - ordered[:, (n_blocks - 1) // 2]) / (z + ndtri(1 - 0.5 ** (1 / size)))
         spreads[~np.isfinite(spreads)] = 0
         noised = np.hypot(spreads, epsilon)
@@ -114,7 +119,7 @@ def make_plan(scores, k, epsilon, size):
     """Return the plan with blocks of a given size, and nanoseconds a draw for a sample takes."""
     maxima = _block_maxima(scores.contiguous().numpy(), size)
     thresholds, ratios = _thresholds(maxima, size, scores.shape[1], k, epsilon)
-    expected, ratio = k + _SPARE * math.sqrt(k), float(ratios.mean())
+    expected, ratio = _expected(k), float(ratios.mean())
     n_bytes = expected * (15 + (133 * math.sqrt(ratio) - 38 * ratio) * (1 + k / 150))
     plan = SievePlan(thresholds, maxima, size, n_bytes)
     return plan, expected * (20 + 180 * ratio)
@@ -127,11 +132,10 @@ def plan_sieve(scores, k, epsilon, n_draws):
     timing are compared.
     """
     n_samples, n_classes = scores.shape
-    expected = k + _SPARE * math.sqrt(k)
     fixed = 4e5 + n_samples * n_classes * 4.0
     dense = n_samples * n_draws * n_classes * 5.0
     size = 8 if n_classes < 1 << 12 else 16 if n_classes < 1 << 15 else 32
-    while size > 1 and 3 * expected * size > n_classes:
+    while size > 1 and 3 * _expected(k) * size > n_classes:
         size //= 2
     representable = _LEAST_NOISE < epsilon < _MOST_NOISE
     if scores.device.type != "cpu" or size == 1 or fixed > dense or not representable:
@@ -290,7 +294,7 @@ def select_sieving(scores, k, epsilon, n_draws, generator, plan):
     n_samples = len(scores)
     n_opened = plan.size * np.count_nonzero(opened_blocks(plan, epsilon, n_draws))
     n_told_apart = n_opened if 3 * n_opened <= scores.size else AT_ONCE
-    n_expected = n_samples * (k + _SPARE * math.sqrt(k))
+    n_expected = n_samples * _expected(k)
     to_find = _CELL_BYTES * (plan.maxima.size + n_told_apart) + _EXPECTED_BYTES * n_expected
     n_bytes = max(to_find, plan.n_bytes * n_samples * n_draws)
     most = _MOST_MEMORY * scores.nbytes
