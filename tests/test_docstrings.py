@@ -63,6 +63,14 @@ def test_classes_and_functions(name):
     assert errors(name, SUMMARY | SECTIONS | PARAMETERS | {"EX01"}) == []
 
 
+@pytest.mark.parametrize("module", MODULES)
+def test_a_star_imports_all_that_is_public(module):
+    namespace = {}
+    exec(f"from {module} import *", namespace)
+    public = {name.rsplit(".", 1)[1] for name in OBJECTS if name.rsplit(".", 1)[0] == module}
+    assert public and public <= namespace.keys()
+
+
 @pytest.mark.parametrize("name", sorted(methods()))
 def test_methods(name):
     """An override may leave the docstring, or its sections, to the method that it overrides."""

@@ -7,6 +7,8 @@ from torch import nn
 
 from ..operators._precision import at_least_float32, without_autocast
 
+__all__ = ["LOSSES", "SetLoss"]
+
 REDUCTIONS = ("mean", "sum", "none")
 
 #: Losses that estimators accept by name, filled by the subclasses of :class:`SetLoss`.

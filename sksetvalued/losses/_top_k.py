@@ -44,7 +44,16 @@ def hinge(input, indices, slopes, offset):
     -------
     Tensor of shape (n_samples,)
     """
-    return torch.relu(input.gather(1, indices) @ slopes + offset)
+    if not isinstance(offset, torch.Tensor):
+        offset = input.new_full(input.shape[:1], offset)
+    return torch.relu(torch.addmv(offset, input.gather(1, indices), slopes))
+
+
+def _rival_minus_own(input):
+    """Return the slopes 1 and -1."""
+    slopes = input.new_full((2,), -1.0)
+    slopes[0] = 1.0
+    return slopes
 
 
 class _TopKLoss(SetLoss):
@@ -103,7 +112,7 @@ class TopKHingeLoss(_TopKLoss, name="hinge"):
     def sample_losses(self, input, target):
         self.check_rank(input)
         indices, _, _ = _rivals_and_own(input, target, self.k)
-        return hinge(input, indices[:, -2:], input.new_tensor([1.0, -1.0]), self.margin)
+        return hinge(input, indices[:, -2:], _rival_minus_own(input), self.margin)
 
 
 class ConvexTopKHingeLoss(_TopKLoss, name="convex_hinge"):
@@ -192,11 +201,10 @@ class CalibratedTopKHingeLoss(_TopKLoss, name="calibrated_hinge"):
         last = top_k(input.detach(), self.k + 1)[1].narrow(1, self.k, 1)
         indices = torch.cat([last, target.long().unsqueeze(1)], dim=1)
         try:
-            rival, own = input.gather(1, indices).unbind(1)
+            return hinge(input, indices, _rival_minus_own(input), self.margin)
         except RuntimeError:
             check_range(input, target)
             raise
-        return torch.relu(rival - own + self.margin)
 
 
 def top_k_hinge_loss(input, target, k, margin=1.0, reduction="mean", sample_weight=None):
