@@ -194,24 +194,25 @@ class TopKClassifier(DeepSetClassifier):
             return super().predict_set(X)
         inputs = X if isinstance(X, Inputs) else self._check_inputs(X)
         mask = np.zeros((len(inputs), len(self.classes_)), dtype=bool)
-        start = 0
-        for scores in self._iter_scores(inputs):
-            self._mark_top_k(scores, mask[start : start + len(scores)])
-            start += len(scores)
-        return mask
-
-    def _mark_top_k(self, scores, mask):
-        """Write in `mask` what the rule would make of the log-probabilities of `scores`.
-
-        Their order is that of the scores, which saves computing them: up to rounding, so that
-        the rule itself decides where the k-th largest is too close to the next.
-        """
-        ranked = torch.from_numpy(scores)
         offset = (1 - self._prior_exponent) * np.log(self._prior)
         if self.rule_.prior_ is not None:
             offset = offset - np.log(self.rule_.prior_)
-        if offset.any():
-            ranked = ranked + torch.from_numpy(offset).to(ranked.dtype)
+        offset = torch.from_numpy(offset) if offset.any() else None
+        start = 0
+        for scores in self._iter_scores(inputs):
+            self._mark_top_k(scores, offset, mask[start : start + len(scores)])
+            start += len(scores)
+        return mask
+
+    def _mark_top_k(self, scores, offset, mask):
+        """Write in `mask` what the rule would make of the log-probabilities of `scores`.
+
+        Their order is that of the scores plus `offset`, which saves computing them: up to
+        rounding, so that the rule itself decides where the k-th largest is too close to the next.
+        """
+        ranked = torch.from_numpy(scores)
+        if offset is not None:
+            ranked = ranked + offset.to(ranked.dtype)
         values, indices = top_k(ranked, self.k + 1)
         torch.from_numpy(mask).scatter_(1, indices[:, : self.k], True)
         rounding = 16 * torch.finfo(ranked.dtype).eps * (1 + values.abs().amax(1))
