@@ -5,6 +5,7 @@ selection behind the average-K threshold. Everything runs over blocks of rows, s
 temporary has the size of the scores.
 """
 
+import math
 import warnings
 from numbers import Integral, Real
 
@@ -13,7 +14,8 @@ import numpy as np
 BLOCK_ENTRIES = 1 << 18
 #: A stream of unknown length is kept whole up to this many entries.
 FREE_ENTRIES = 1 << 22
-#: ... and afterwards this many times what its length so far would need.
+#: ... and afterwards this many times what its length so far would need. Weights to come may be
+#: this many times as large, on average, as those so far.
 SLACK = 2
 
 
@@ -217,16 +219,19 @@ class AverageSizeSelector:
         Average size.
     min_size : int, default=0
     max_size : int, optional
-    total : float, optional
-        Number of samples (sum of their weights) that will have been seen at the end. When it is
-        given, the result is exact whatever the order of the samples. Otherwise `SLACK` times
-        what the samples so far need is remembered, and :meth:`threshold` raises if an entry it
-        needs was dropped.
+    n_samples : int, optional
+        Number of samples that will have been seen at the end. Without weights the result is then
+        exact whatever the order of the samples. Otherwise `SLACK` times what the samples so far
+        let expect is remembered, and :meth:`threshold` raises if an entry it needs was dropped.
+    total_weight : float, optional
+        Sum of the weights at the end. With it weighted samples too may come in any order.
     """
 
-    def __init__(self, k, min_size=0, max_size=None, total=None):
-        self.k, self.min_size, self.max_size, self.total = k, min_size, max_size, total
-        self.weight_seen, self.rows_seen = 0.0, 0
+    def __init__(self, k, min_size=0, max_size=None, n_samples=None, total_weight=None):
+        self.k, self.min_size, self.max_size = k, min_size, max_size
+        self.n_samples, self.total_weight = n_samples, total_weight
+        # The rounding of the sum of the weights is carried along.
+        self.weight_seen, self.weight_rounded_off, self.rows_seen = 0.0, 0.0, 0
         self.values, self.weights = [], []
         self.n_kept = self.n_left_by_pruning = 0
         # The largest value dropped so far, and the weight of the entries dropped at that value.
@@ -242,8 +247,9 @@ class AverageSizeSelector:
     def _update_block(self, block, weight):
         if weight is not None:
             block, weight = block[weight > 0], weight[weight > 0]
-        self.rows_seen += len(block)
-        self.weight_seen += len(block) if weight is None else weight.sum()
+            if not len(block):
+                return
+        self._count(len(block), len(block) if weight is None else weight.sum())
         pool = self._pool(block)
         keep = np.ones(pool.shape, dtype=bool)
         if self.level is not None:
@@ -259,6 +265,12 @@ class AverageSizeSelector:
         if self.n_kept > 1.5 * max(self._capacity(), self.n_left_by_pruning):
             self._prune()
 
+    def _count(self, n_rows, weight):
+        self.rows_seen += n_rows
+        parts = (self.weight_seen, self.weight_rounded_off, weight)
+        self.weight_seen = math.fsum(parts)
+        self.weight_rounded_off = math.fsum((*parts, -self.weight_seen))
+
     def _pool(self, block):
         """Return the entries of each row that may go in or out."""
         n_classes = block.shape[1]
@@ -268,14 +280,27 @@ class AverageSizeSelector:
         return np.partition(block, cuts, axis=1)[:, low:high] if cuts else block[:, low:high]
 
     def _budget(self, total):
-        """Return how much weight may be let in from the pool."""
-        return (self.k - self.min_size) * total
+        """Return how much weight may be let in from the pool, for a weight `total` of samples.
+
+        It exceeds ``(k - min_size) total`` by what the sums that are compared with it may have
+        been rounded up.
+        """
+        rounding = (2 * math.sqrt(self.n_kept) + 32) * np.finfo(np.float64).eps
+        return (self.k * (1 + rounding) - self.min_size) * total
+
+    def _expected_weight(self):
+        """Return the weight of all samples at the end, or a bound that it should keep."""
+        if self.weights and self.total_weight is not None:
+            return self.total_weight
+        if self.n_samples is not None and not self.weights:
+            return self.n_samples
+        return SLACK * self.weight_seen * (self.n_samples or self.rows_seen) / self.rows_seen
 
     def _capacity(self):
         """Return how many entries to keep; pruning waits until there are half as many again."""
-        if self.total is not None and not self.weights:
-            return int(np.ceil(self._budget(self.total))) + 2
-        return max(FREE_ENTRIES, int(SLACK * (self._budget(self.rows_seen) + 1)))
+        entries = self._budget(self._expected_weight()) * self.rows_seen / self.weight_seen
+        exact = self.n_samples is not None and not self.weights
+        return int(np.ceil(entries)) + 2 if exact else max(FREE_ENTRIES, int(entries) + SLACK)
 
     def _prune(self):
         """Drop the entries that cannot matter, remembering the largest of them."""
@@ -287,8 +312,8 @@ class AverageSizeSelector:
         else:
             order = np.argsort(values)
             values, weights = values[order], weights[order]
-            budget = self._budget(self.total or SLACK * self.weight_seen)
-            spent = np.cumsum(weights[::-1])
+            budget = self._budget(self._expected_weight())
+            spent = running_sums(weights[::-1])
             cut = max(0, len(values) - 2 - np.searchsorted(spent, budget, side="right"))
             dropped, lost = values[:cut], weights[:cut]
         if cut > 0:
@@ -301,9 +326,11 @@ class AverageSizeSelector:
         self.n_kept = self.n_left_by_pruning = len(self.values[0])
 
     def _gathered(self):
-        """Return the values and weights kept, in arrays that may be changed."""
-        values = np.concatenate(self.values)
-        return values, np.concatenate(self.weights) if self.weights else None
+        """Return the values and weights kept, each in one array that may be reordered."""
+        self.values = [np.concatenate(self.values)]
+        if self.weights:
+            self.weights = [np.concatenate(self.weights)]
+        return self.values[0], self.weights[0] if self.weights else None
 
     def threshold(self):
         """Return the threshold for the samples seen so far.
@@ -311,7 +338,7 @@ class AverageSizeSelector:
         Raises
         ------
         RuntimeError
-            If `total` was not given and an entry that is needed now was dropped.
+            If an entry that is needed now was dropped, the end not having been known.
         """
         values, weights = self._gathered()
         if not len(values):
@@ -338,11 +365,10 @@ class AverageSizeSelector:
 
     def _weighted(self, values, weights):
         order = np.argsort(-values, kind="stable")
-        values, spent = values[order], np.cumsum(weights[order])
+        values, spent = values[order], running_sums(weights[order])
         ends = np.flatnonzero(np.append(values[1:] != values[:-1], True))
         distinct, spent = values[ends], spent[ends]
-        fits = (spent + self.min_size * self.weight_seen) / self.weight_seen <= self.k
-        n_fit = np.count_nonzero(fits)
+        n_fit = np.count_nonzero(spent <= self._budget(self.weight_seen))
         if n_fit < len(distinct):
             return between(distinct[n_fit - 1] if n_fit else None, distinct[n_fit])
         if self.level is None:
@@ -356,8 +382,9 @@ class AverageSizeSelector:
         if missing >= self.level_weight:
             raise RuntimeError(
                 "the threshold needs scores that were dropped: the scores of the stream fell "
-                "from chunk to chunk and its length was not known. Pass n_samples, the number "
-                "of samples of all chunks together, to partial_fit, or shuffle the samples."
+                "from chunk to chunk and its length was not known, or the weights rose. Pass "
+                "n_samples, the number of samples of all chunks together, to partial_fit, or "
+                "shuffle the samples."
             )
 
 
@@ -365,6 +392,19 @@ def _weight_of(mask, weight):
     if weight is None:
         return float(np.count_nonzero(mask))
     return float(np.count_nonzero(mask, axis=1) @ weight)
+
+
+def running_sums(weights):
+    """Return the cumulative sums of weights, by rows of a square and the sums of its rows.
+
+    Their rounding grows like the square root of the number of weights, not like the number.
+    """
+    side = math.isqrt(len(weights)) + 1
+    square = np.zeros((side, side))
+    square.ravel()[: len(weights)] = weights
+    np.cumsum(square, axis=1, out=square)
+    square[1:] += np.cumsum(square[:-1, -1])[:, None]
+    return square.ravel()[: len(weights)]
 
 
 def average_size_threshold(y_score, k, min_size=0, max_size=None, sample_weight=None):
@@ -378,6 +418,6 @@ def average_size_threshold(y_score, k, min_size=0, max_size=None, sample_weight=
         Bounds on the size of each set.
     sample_weight : ndarray of shape (n_samples,), optional
     """
-    total = len(y_score) if sample_weight is None else sample_weight.sum()
-    selector = AverageSizeSelector(k, min_size, max_size, total)
+    total_weight = None if sample_weight is None else sample_weight.sum()
+    selector = AverageSizeSelector(k, min_size, max_size, len(y_score), total_weight)
     return selector.update(y_score, sample_weight).threshold()

@@ -260,6 +260,41 @@ def test_weights_are_copies(kind, bounds):
     assert error.threshold_ == AverageError(0.2).fit(copies, y_copies).threshold_
 
 
+@pytest.mark.parametrize("bounds", [{}, {"min_size": 1}, {"min_size": 1, "max_size": 4}])
+def test_constant_weights_are_no_weights(bounds):
+    rng = np.random.default_rng(12)
+    for _ in range(100):
+        n = int(rng.integers(1, 300))
+        p = rng.random((n, 6))
+        k = float(rng.choice([1, 2, 2.3, rng.integers(n, 4 * n) / n]))
+        plain = AverageK(k, **bounds).fit(p)
+        for constant in (1 / n, 0.1, rng.random() * 10.0 ** rng.integers(-9, 9)):
+            weight = np.full(n, constant)
+            rule, stream = AverageK(k, **bounds), AverageK(k, **bounds)
+            assert rule.fit(p, sample_weight=weight).threshold_ == plain.threshold_
+            for a in range(0, n, 17):
+                stream.partial_fit(p[a : a + 17], sample_weight=weight[a : a + 17])
+            assert stream.threshold_ == plain.threshold_
+            size = np.average(rule.predict_set(p).sum(1), weights=weight)
+            assert size <= k * (1 + 1e-13)
+        repeats = rng.integers(1, 5, n)
+        copies = AverageK(k, **bounds).fit(np.repeat(p, repeats, axis=0))
+        for unit in (1, 1 / 3, 0.1, 1 / repeats.sum()):
+            rule = AverageK(k, **bounds).fit(p, sample_weight=unit * repeats)
+            assert rule.threshold_ == copies.threshold_
+
+
+def test_constant_weights_are_no_weights_for_many_samples():
+    p = np.random.default_rng(0).random((100_000, 6))
+    plain = AverageK(2).fit(p).threshold_
+    weight = np.full(len(p), 1 / len(p))
+    assert AverageK(2).fit(p, sample_weight=weight).threshold_ == plain
+    stream = AverageK(2)
+    for a in range(0, len(p), 10):
+        stream.partial_fit(p[a : a + 10], sample_weight=weight[a : a + 10], n_samples=len(p))
+    assert stream.threshold_ == plain
+
+
 @pytest.mark.parametrize("announce", [True, False])
 @pytest.mark.parametrize("order", ["shuffled", "rising", "falling"])
 @pytest.mark.parametrize("bounds", [{}, {"min_size": 1}, {"min_size": 1, "max_size": 3}])
@@ -323,6 +358,46 @@ def test_an_announced_stream_is_exact_in_any_order_and_small_memory(monkeypatch)
     assert rule._selector is None
     assert most <= 2 * (2 * 1000 + 2)
     assert rule.threshold_ == AverageK(2).fit(p).threshold_
+
+
+def ambiguous_first(rng, n=2000, n_classes=100):
+    """Return scores of which the first fifth is ambiguous, the others sure."""
+    p = 1e-3 * rng.random((n, n_classes))
+    p[: n // 5] = 0.4 + 0.1 * rng.random((n // 5, n_classes))
+    p[np.arange(n // 5, n), rng.integers(0, n_classes, n - n // 5)] = 0.9
+    return p
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1, 100])
+def test_an_announced_weighted_stream_is_exact_in_small_memory(monkeypatch, scale):
+    monkeypatch.setattr(_threshold, "FREE_ENTRIES", 8)
+    rng = np.random.default_rng(13)
+    p, weight = ambiguous_first(rng), scale * rng.uniform(0.5, 1.5, 2000)
+    weight[rng.random(2000) < 0.1] = 0
+    rule, most = AverageK(10), 0
+    for i in range(0, 2000, 40):
+        rule.partial_fit(p[i : i + 40], sample_weight=weight[i : i + 40], n_samples=2000)
+        most = max(most, 0 if rule._selector is None else rule._selector.n_kept)
+    assert rule._selector is None
+    assert most <= 1.6 * 2 * 10 * 2000
+    assert rule.threshold_ == AverageK(10).fit(p, sample_weight=weight).threshold_
+
+
+def test_an_announced_stream_whose_weights_rise_is_exact_or_refuses(monkeypatch):
+    monkeypatch.setattr(_threshold, "FREE_ENTRIES", 8)
+    p = ambiguous_first(np.random.default_rng(14))
+    outcomes = []
+    for rise in (0.01, 1, 2, 5, 20, 1000):
+        weight = np.where(np.arange(2000) < 400, 1.0, rise)
+        exact = AverageK(3).fit(p, sample_weight=weight).threshold_
+        rule = AverageK(3)
+        try:
+            for i in range(0, 2000, 40):
+                rule.partial_fit(p[i : i + 40], sample_weight=weight[i : i + 40], n_samples=2000)
+            outcomes.append(rule.threshold_ == exact)
+        except RuntimeError as error:
+            outcomes.append("weights rose" in str(error) and "refused")
+    assert outcomes == [True] * 3 + ["refused"] * 3
 
 
 def test_average_error_streams():

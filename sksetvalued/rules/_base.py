@@ -56,8 +56,8 @@ class SetRule(BaseEstimator):
             As in :meth:`fit`.
         n_samples : int, optional
             Number of samples of all chunks together. With it `AverageK` is exact in memory
-            proportional to ``k * n_samples`` whatever the order of the samples, and frees the
-            memory after the last chunk.
+            proportional to ``k * n_samples`` whatever the order of the samples, unless the
+            weights rise a lot, and frees the memory after the last chunk.
 
         Returns
         -------

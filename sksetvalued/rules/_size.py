@@ -124,9 +124,10 @@ class AverageK(SetRule):
     sizes, S - k has a standard error of about ``s * sqrt(1/n + 1/n')``, and k is approached from
     below by less than 1/n' unless scores tie.
 
-    `partial_fit` keeps the ``k * n_samples`` largest scores when `n_samples` is announced.
-    Otherwise, or with weights, four million, and afterwards twice what the samples so far need:
-    enough for shuffled samples, and an error says so where it is not.
+    `partial_fit` keeps the ``k * n_samples`` largest scores when `n_samples` is announced, with
+    weights twice as many, which is exact unless later samples weigh more than twice as much as
+    earlier ones. Otherwise it keeps four million, and afterwards twice what the samples so far
+    need: enough for shuffled samples. An error says so where it is not enough.
 
     References
     ----------
@@ -179,10 +180,9 @@ class AverageK(SetRule):
         if self._every_class:
             return
         if self._selector is None:
-            self._selector = AverageSizeSelector(self.k, *self._bounds, total=total)
-        if weight is not None:
             # How much weight later chunks will bring is not known.
-            self._selector.total = weight.sum() if len(y_score) == total else None
+            total_weight = weight.sum() if weight is not None and len(y_score) == total else None
+            self._selector = AverageSizeSelector(self.k, *self._bounds, total, total_weight)
         for rows in row_blocks(y_score.shape):
             chunk_weight = None if weight is None else weight[rows]
             self._selector.update(self._rank(y_score[rows]), chunk_weight)
