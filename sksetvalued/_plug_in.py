@@ -9,7 +9,12 @@ from sklearn.utils import _safe_indexing, get_tags, indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, has_fit_parameter
+from sklearn.utils.validation import (
+    _num_samples,
+    check_is_fitted,
+    column_or_1d,
+    has_fit_parameter,
+)
 
 from ._sets import class_scores, labels_of_sets, score_method
 from ._threshold import check_weights
@@ -45,7 +50,8 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     classes_ : ndarray of shape (n_classes,)
         Sorted labels; the order of the columns of the sets.
     class_counts_ : ndarray of shape (n_classes,)
-        Training samples per class. With ``cv="prefit"``, there if `estimator` has it.
+        Training samples per class, their weights where weights are given. With ``cv="prefit"``,
+        there if `estimator` has it.
     estimator_ : classifier
         The fitted classifier.
     rule_ : rule
@@ -96,7 +102,8 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         y : array-like of shape (n_samples,)
             Labels. With ``cv="prefit"`` they may be left out if the rule does not need them.
         sample_weight : array-like of shape (n_samples,), optional
-            Used by the rule, and by the classifier if it takes weights.
+            Used by the rule, and by the classifier if it takes weights. A weight of zero
+            removes a sample, and a class that has no other samples.
         **fit_params : dict
             Passed to ``estimator.fit``, by metadata routing where it is enabled.
 
@@ -122,19 +129,21 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             )
         X, y = indexable(X, column_or_1d(y, warn=True))
         check_classification_targets(y)
-        self.classes_, columns, self.class_counts_ = np.unique(
-            y, return_inverse=True, return_counts=True
-        )
         weight = check_weights(sample_weight, len(y))
+        kept = np.arange(len(y)) if weight is None else np.flatnonzero(weight)
+        self.classes_, target = np.unique(y[kept], return_inverse=True)
+        self.class_counts_ = np.bincount(target, weights=None if weight is None else weight[kept])
         fit_params, split_params = self._route(weight, fit_params)
         from sklearn.model_selection import check_cv
 
-        folds = check_cv(self.cv, columns, classifier=True).split(X, y, **split_params)
-        y_score, rows = self._out_of_fold_scores(X, y, folds, fit_params)
+        folds = check_cv(self.cv, y, classifier=True).split(X, y, **split_params)
+        y_score, rows = self._out_of_fold_scores(X, y, folds, kept, fit_params)
         self.rule_ = clone(self.rule).fit(
-            y_score, columns[rows], sample_weight=None if weight is None else weight[rows]
+            y_score,
+            self._columns(y[rows]),
+            sample_weight=None if weight is None else weight[rows],
         )
-        self.estimator_ = clone(self.estimator).fit(X, y, **fit_params)
+        self.estimator_ = self._fit_estimator(X, y, kept, fit_params)
         self._copy_attributes("n_features_in_", "feature_names_in_")
         return self
 
@@ -158,6 +167,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             Labels, for the rules that need them: `AverageError`, and ``objective="macro"``
             without a `prior`.
         sample_weight : array-like of shape (n_samples,), optional
+            A weight of zero removes a sample.
 
         Returns
         -------
@@ -168,9 +178,14 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return self._calibrate(X, y, sample_weight)
 
     def _calibrate(self, X, y, sample_weight):
+        X, y = indexable(X, None if y is None else column_or_1d(y, warn=True))
+        weight = check_weights(sample_weight, _num_samples(X))
+        if weight is not None and not weight.all():
+            kept = np.flatnonzero(weight)
+            X, weight = _safe_indexing(X, kept), weight[kept]
+            y = y if y is None else y[kept]
+        columns = None if y is None else self._columns(y)
         y_score = self._scores(self.estimator_, X)
-        columns = None if y is None else self._columns(column_or_1d(y, warn=True))
-        weight = check_weights(sample_weight, len(y_score))
         self.rule_ = clone(self.rule).fit(y_score, columns, sample_weight=weight)
         return self
 
@@ -312,18 +327,27 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return self.rule_.rank_scores(self._scores(self.estimator_, X))
 
-    def _out_of_fold_scores(self, X, y, folds, fit_params):
-        """Return the scores of each sample by a model not trained on it, and its row."""
+    def _out_of_fold_scores(self, X, y, folds, kept, fit_params):
+        """Return the scores of each sample kept by a model not trained on it, and its row."""
         y_score, rows = [], []
         for train, test in folds:
-            params = {k: _subset(v, train, len(y)) for k, v in fit_params.items()}
-            model = clone(self.estimator).fit(_safe_indexing(X, train), y[train], **params)
+            train, test = (_among(np.arange(len(y))[part], kept) for part in (train, test))
+            if not len(test):
+                continue
+            model = self._fit_estimator(X, y, train, fit_params)
             columns = np.searchsorted(self.classes_, model.classes_)
             y_score.append(
                 self._scores(model, _safe_indexing(X, test), columns, len(self.classes_))
             )
-            rows.append(np.arange(len(y))[test])
+            rows.append(test)
         return np.concatenate(y_score), np.concatenate(rows)
+
+    def _fit_estimator(self, X, y, rows, fit_params):
+        """Return the classifier fitted to some rows."""
+        if len(rows) < len(y):
+            fit_params = {k: _subset(v, rows, len(y)) for k, v in fit_params.items()}
+            X, y = _safe_indexing(X, rows), y[rows]
+        return clone(self.estimator).fit(X, y, **fit_params)
 
     def _route(self, sample_weight, fit_params):
         """Return the parameters of the classifier's `fit` and of the splitter's `split`."""
@@ -360,6 +384,10 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         for name in names:
             if hasattr(self.estimator_, name):
                 setattr(self, name, getattr(self.estimator_, name))
+
+
+def _among(rows, kept):
+    return rows[np.isin(rows, kept)]
 
 
 def _subset(value, rows, n_samples):

@@ -22,7 +22,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from sksetvalued import PlugInClassifier
+from sksetvalued import AverageKClassifier, PlugInClassifier
 from sksetvalued._sets import set_scores
 from sksetvalued.metrics import average_set_size, set_coverage_score
 from sksetvalued.rules import AverageError, AverageK, PointwiseError, TopK
@@ -190,7 +190,7 @@ def test_splitters_that_leave_samples_out_or_repeat_them(digits):
 
 def test_weights_reach_the_classifier_and_the_rule(digits):
     X, y, _, _ = digits
-    weight = np.random.default_rng(0).integers(0, 3, len(y)).astype(float)
+    weight = np.random.default_rng(0).integers(1, 4, len(y)).astype(float)
     cv = StratifiedKFold(3)
     clf = PlugInClassifier(GaussianNB(), AverageK(2), cv=cv).fit(X, y, sample_weight=weight)
     expected = GaussianNB().fit(X, y, sample_weight=weight)
@@ -203,6 +203,46 @@ def test_weights_reach_the_classifier_and_the_rule(digits):
     assert clf.rule_.threshold_ == threshold
     with pytest.warns(UserWarning, match="calibrate the rule only"):
         PlugInClassifier(make_pipeline(GaussianNB()), AverageK(2)).fit(X, y, sample_weight=weight)
+
+
+@pytest.mark.parametrize("rule", [AverageK(1.5, objective="macro"), AverageError(0.2)], ids=str)
+@pytest.mark.parametrize("splits", ["iterable", "a fold without weight"])
+def test_a_weight_of_zero_leaves_the_sample_out(digits, rule, splits):
+    X, y, X_test, _ = digits
+    weight = np.random.default_rng(0).integers(0, 3, len(y)).astype(float)
+    weight[y == "7"] = 0
+    folds = list(StratifiedKFold(3).split(X, y))
+    if splits == "a fold without weight":
+        folds.append((np.arange(len(y)), np.flatnonzero(weight == 0)))
+    kept = np.flatnonzero(weight)
+    place = np.cumsum(weight > 0) - 1
+    kept_folds = [tuple(place[part[weight[part] > 0]] for part in fold) for fold in folds[:3]]
+    clf = PlugInClassifier(GaussianNB(), rule, cv=folds).fit(X, y, sample_weight=weight)
+    without = PlugInClassifier(GaussianNB(), rule, cv=kept_folds)
+    without.fit(X[kept], y[kept], sample_weight=weight[kept])
+    np.testing.assert_array_equal(clf.classes_, without.classes_)
+    np.testing.assert_array_equal(clf.classes_, clf.estimator_.classes_)
+    assert "7" not in clf.classes_
+    np.testing.assert_array_equal(clf.class_counts_, without.class_counts_)
+    np.testing.assert_array_equal(
+        clf.class_counts_, [weight[y == name].sum() for name in clf.classes_]
+    )
+    np.testing.assert_array_equal(clf.predict_set(X_test), without.predict_set(X_test))
+    clf.calibrate(X, y, sample_weight=weight)
+    without.calibrate(X[kept], y[kept], sample_weight=weight[kept])
+    assert clf.rule_.threshold_ == without.rule_.threshold_
+
+
+def test_classes_and_their_counts_are_those_of_the_deep_classifiers():
+    X, y = np.random.default_rng(0).normal(size=(150, 4)), np.repeat([0, 1, 2], 50)
+    for weight in (None, np.linspace(0.5, 2, 150), np.r_[np.ones(100), np.zeros(50)]):
+        plug_in = PlugInClassifier(GaussianNB(), AverageK(1.5, objective="macro"))
+        deep = AverageKClassifier(k=1.5, max_epochs=1, objective="macro")
+        for model in (plug_in, deep):
+            model.fit(X, y, sample_weight=weight)
+        np.testing.assert_array_equal(plug_in.classes_, deep.classes_)
+        np.testing.assert_array_equal(plug_in.class_counts_, deep.class_counts_)
+        assert plug_in.class_counts_.dtype == deep.class_counts_.dtype
 
 
 def test_metadata_routing_reaches_pipelines_and_splitters(digits):
