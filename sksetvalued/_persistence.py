@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import re
-import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -61,6 +60,8 @@ def save(model, path):
     ------
     TypeError
         An estimator of another class.
+    FileNotFoundError
+        The folder of `path` does not exist.
     ValueError
         A parameter that is code, such as a module of your own; the message says what to do.
 
@@ -92,6 +93,12 @@ def save(model, path):
             "joblib or skops for estimators of scikit-learn, and for those that hold one."
         )
     check_is_fitted(model)
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(
+            f"there is no folder {folder!r}, where {os.fspath(path)!r} was to be written; make it "
+            "first."
+        )
     tensors = {}
     content = json.dumps(_describe(model, tensors), allow_nan=False, sort_keys=True)
     tensors = {k: t.detach().cpu().contiguous().clone() for k, t in tensors.items()}
@@ -257,7 +264,7 @@ def _rebuild(document, tensors):
         setattr(model, name, decode(value, tensors))
     model.device_ = _device(model.device)
     if document["rule"] is not None:
-        model.rule_ = _rebuild_rule(model, document["rule"], tensors)
+        model.rule_ = _rebuild_rule(document["rule"], tensors)
     model.net_ = _rebuild_net(model, tensors)
     history = History(decode(document["history"]["rows"], tensors))
     model.history_ = model.net_.history = history
@@ -273,15 +280,15 @@ def _device(device):
         return "cpu"
 
 
-def _rebuild_rule(model, state, tensors):
-    with warnings.catch_warnings():
-        # Of k >= n_classes the user was told when fitting.
-        warnings.simplefilter("ignore", UserWarning)
-        rule = model._rule().fit(np.zeros((1, model._n_outputs)))
-    if vars(rule).keys() != state.keys():
-        raise ValueError(f"its rule has the attributes {sorted(state)}")
-    vars(rule).update({k: decode(v, tensors) for k, v in state.items()})
-    return rule
+def _rebuild_rule(state, tensors):
+    """Return the rule as it was fitted; the parameters of the model may have changed since."""
+    from .rules import AverageK, TopK
+
+    for rule in (TopK(1), AverageK(1)):
+        if vars(rule.fit(np.zeros((1, 2)))).keys() == state.keys():
+            vars(rule).update({k: decode(v, tensors) for k, v in state.items()})
+            return rule
+    raise ValueError(f"its rule has the attributes {sorted(state)}")
 
 
 def _rebuild_net(model, tensors):

@@ -147,6 +147,28 @@ class TestRoundTrip:
         np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
         np.testing.assert_array_equal(loaded.project(X, 2), model.project(X, 2))
 
+    @pytest.mark.parametrize(
+        ("cls", "change"),
+        [
+            (AverageKClassifier, {"rule_params": {"min_size": 5}}),
+            (AverageKClassifier, {"rule_params": {"no_such": 1}}),
+            (AverageKClassifier, {"k": 5.5}),
+            (AverageKClassifier, {"objective": "macro"}),
+            (TopKClassifier, {"rule_params": {"prior": [1, 2]}, "objective": "macro"}),
+        ],
+    )
+    def test_parameters_changed_since_the_fit_leave_the_rule_as_it_was(
+        self, tmp_path, cls, change
+    ):
+        model = fitted(cls)
+        rule = vars(model.rule_)
+        loaded = saved_and_loaded(model.set_params(**change), tmp_path)
+        assert type(loaded.rule_) is type(model.rule_)
+        assert vars(loaded.rule_).keys() == rule.keys()
+        for name, value in rule.items():
+            np.testing.assert_array_equal(getattr(loaded.rule_, name), value)
+        assert loaded.get_params() == model.get_params()
+
     def test_training_goes_on(self, tmp_path):
         model = TopKClassifier(k=1, loss="cross_entropy", lr=1e-2, random_state=0)
         for _ in range(3):
@@ -194,6 +216,24 @@ class TestRoundTrip:
 
 
 class TestRefusals:
+    @pytest.mark.parametrize("as_path", [str, lambda path: path])
+    def test_a_folder_that_is_not_there(self, tmp_path, as_path):
+        folder = tmp_path / "none"
+        with pytest.raises(FileNotFoundError, match="there is no folder") as info:
+            save(fitted(), as_path(folder / "model.safetensors"))
+        assert str(folder / "model.safetensors") in str(info.value)
+        assert not folder.exists()
+
+    def test_a_file_in_the_place_of_the_folder(self, tmp_path):
+        (tmp_path / "file").write_text("")
+        with pytest.raises(FileNotFoundError, match="there is no folder"):
+            save(fitted(), tmp_path / "file" / "model.safetensors")
+
+    def test_the_working_folder(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        save(fitted(), "model.safetensors")
+        assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
+
     def test_an_own_module(self, tmp_path):
         for backbone in (nn.Linear(5, 4), lambda shape: nn.Linear(shape[0], 4)):
             with pytest.raises(ValueError, match=r"backbone cannot be written.*state_dict"):
