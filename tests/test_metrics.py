@@ -284,3 +284,30 @@ def test_no_warning_where_all_is_well():
         y[y == 0] = 1
         for average in AVERAGES:
             top_k_accuracy_score(y, y_score, k=2, average=average, labels=labels)
+
+
+NUMBERS = [np.array([0, 1, 2, 1]), np.array([0, 1, 2, 1], dtype=object)]
+STRINGS = [np.array(list("abcb")), np.array(list("abcb"), dtype=object)]
+
+
+@pytest.mark.parametrize("metric", [top_k_accuracy_score, average_k_accuracy_score])
+@pytest.mark.parametrize("numbers", NUMBERS, ids=lambda a: a.dtype)
+@pytest.mark.parametrize("strings", STRINGS, ids=lambda a: a.dtype)
+def test_numbers_never_match_strings_whatever_the_dtype(metric, numbers, strings):
+    y_score = np.random.default_rng(0).random((4, 3))
+    for y_true, labels in ((numbers, strings), (strings, numbers)):
+        with pytest.raises(ValueError, match="numbers and strings"):
+            metric(y_true, y_score, k=2, labels=labels[:3])
+    mixed = np.array([0, "a", 1, "b"], dtype=object)
+    for options in ({"labels": strings[:3]}, {"labels": numbers[:3]}, {}):
+        with pytest.raises(ValueError, match="numbers and strings"):
+            metric(mixed, y_score, k=2, **options)
+
+
+@pytest.mark.parametrize("values", [NUMBERS, STRINGS], ids=["numbers", "strings"])
+def test_labels_may_be_objects(values):
+    y_score = np.random.default_rng(0).random((4, 3))
+    expected = top_k_accuracy_score([0, 1, 2, 1], y_score, k=2)
+    for y_true in values:
+        for labels in values:
+            assert top_k_accuracy_score(y_true, y_score, k=2, labels=labels[:3]) == expected

@@ -342,6 +342,7 @@ def _encode(y_true, labels, shape, binary=False):
     y_true = column_or_1d(y_true)
     if len(y_true) != shape[0]:
         raise ValueError(f"y_true has {len(y_true)} samples, the predictions {shape[0]}.")
+    _check_comparable(y_true, y_true if labels is None else column_or_1d(labels))
     if labels is None:
         labels, columns = np.unique(y_true, return_inverse=True)
         if len(labels) != shape[1]:
@@ -356,18 +357,25 @@ def _encode(y_true, labels, shape, binary=False):
             f"labels has {len(labels)} entries, the predictions {shape[1]} columns; give the "
             "label of each column."
         )
-    strings = {y_true.dtype.kind in "US", labels.dtype.kind in "US"}
-    if strings == {True, False} and not {y_true.dtype.kind, labels.dtype.kind} & {"O", "T"}:
-        raise ValueError(
-            f"y_true is of dtype {y_true.dtype} and labels of dtype {labels.dtype}: numbers and "
-            "strings never match. Give both as the classifier was trained."
-        )
     order = np.argsort(labels, kind="stable")
     ordered = labels[order]
     if (ordered[1:] == ordered[:-1]).any():
         raise ValueError("labels must be distinct, but one occurs twice.")
     at = np.minimum(np.searchsorted(ordered, y_true), len(labels) - 1)
     return y_true, np.where(ordered[at] == y_true, order[at], -1), labels
+
+
+def _check_comparable(y_true, labels):
+    """Raise if there are strings and other values among the labels."""
+    strings = [a.dtype.kind in "UST" for a in (y_true, labels) if a.dtype.kind != "O"]
+    strings += [
+        isinstance(v, str | bytes) for a in (y_true, labels) if a.dtype == object for v in a
+    ]
+    if any(strings) and not all(strings):
+        raise ValueError(
+            f"y_true is of dtype {y_true.dtype} and labels of dtype {labels.dtype}, and they hold "
+            "numbers and strings, which never match. Give both as the classifier was trained."
+        )
 
 
 def _pick(y_set, columns):
