@@ -1,13 +1,14 @@
 """From whatever a user passes as X to batches of tensors."""
 
 import os
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from torch.utils.data import Dataset
 
-from ._base import Inputs
+from ._base import TEXTS_REMEDY, Inputs
 from ._tables import ArrayInputs, SparseInputs, SparseRows
 from ._torch_datasets import dataset_targets
 
@@ -27,20 +28,60 @@ def input_kind(X):
     """Return what X is: "table", "image", "path" or "dataset".
 
     Whatever is none of the last three is taken for a table, and validated as one.
+
+    Raises
+    ------
+    TypeError
+        A dict, or the samples of a torch Dataset in a list of pairs (x, y).
+    ValueError
+        Strings in a column.
     """
-    if isinstance(X, Dataset):
+    if isinstance(X, Dataset) or _is_slice_dataset(X):
         return "dataset"
-    if sp.issparse(X) or hasattr(X, "columns"):
+    if sp.issparse(X):
+        return "table"
+    if isinstance(X, Mapping):
+        raise TypeError(
+            f"X is a {type(X).__name__} with the keys {list(X.keys())[:10]}: pass the array, or "
+            "the Dataset, that it holds."
+        )
+    if hasattr(X, "columns"):
+        _check_column(X)
         return "table"
     if isinstance(X, (list, tuple)):
-        first = next(iter(X), None)
-        if isinstance(first, (str, os.PathLike)):
-            return "path"
-        return "image" if np.asarray(first).ndim > 1 else "table"
+        return _kind_of_sample(next(iter(X), None))
     shape = X.shape if hasattr(X, "shape") else np.asarray(X).shape
-    if len(shape) == 1 and shape[0] and _holds_paths(X):
+    if len(shape) == 1 and _holds_paths(X):
         return "path"
+    if len(shape) == 2:
+        _check_column(X)
     return "image" if len(shape) > 2 else "table"
+
+
+def _is_slice_dataset(X):
+    """Return whether X is a Dataset that scikit-learn can slice: the SliceDataset of skorch."""
+    return isinstance(X, Sequence) and isinstance(getattr(X, "dataset", None), Dataset)
+
+
+def _kind_of_sample(sample):
+    """Return what a list is that starts with this sample."""
+    if isinstance(sample, (str, os.PathLike)):
+        return "path"
+    if isinstance(sample, (list, tuple)):
+        # The rows of an image, and the values of a row, are alike.
+        if len({_n_dims(part) for part in sample}) > 1:
+            raise TypeError(
+                "X is a list of samples with their labels, as scikit-learn makes it by slicing "
+                "a torch Dataset. For searches and cross-validation pass skorch's "
+                "SliceDataset(dataset), an array of images or an array of paths, and y."
+            )
+        if len(sample) == 1:
+            _check_string(sample[0])
+    return "image" if np.ndim(sample) > 1 else "table"
+
+
+def _n_dims(value):
+    return 3 if hasattr(value, "getbands") else getattr(value, "ndim", 0)
 
 
 def _holds_paths(X):
@@ -48,8 +89,31 @@ def _holds_paths(X):
         return False
     values = np.asarray(X)
     if values.dtype == object:
-        return isinstance(values[0], (str, os.PathLike))
+        return not len(values) or isinstance(values[0], (str, os.PathLike))
     return values.dtype.kind in "UT"
+
+
+def _check_column(X):
+    """Raise where a table of one column holds strings that are no numbers."""
+    if X.shape[1] == 1 and X.shape[0] and not isinstance(X, torch.Tensor):
+        first = X.head(1) if hasattr(X, "head") else X[:1]
+        _check_string(np.asarray(first)[0, 0])
+
+
+def _check_string(value):
+    if isinstance(value, os.PathLike) or (isinstance(value, str) and not _is_number(value)):
+        raise ValueError(
+            f"X is a table whose one column holds strings, such as {str(value)!r}. Pass paths of "
+            f"images as a one-dimensional array. {TEXTS_REMEDY}"
+        )
+
+
+def _is_number(text):
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def media_inputs(X, kind, transform=None):

@@ -4,6 +4,7 @@ import os
 
 import numpy as np
 
+from ._base import TEXTS_REMEDY
 from ._transforms import SampleInputs
 
 N_PATHS_SHOWN = 3
@@ -29,9 +30,11 @@ class PathInputs(SampleInputs):
         absent = [path for path in self.paths if not os.path.isfile(path)]
         if absent:
             shown = ", ".join(repr(str(path)) for path in absent[:N_PATHS_SHOWN])
+            more = ", ..." if len(absent) > N_PATHS_SHOWN else ""
+            remedy = f" {TEXTS_REMEDY}" if len(absent) == len(self.paths) else ""
             raise FileNotFoundError(
                 f"X holds {len(absent)} paths (of {len(self.paths)}) that are not files: {shown}"
-                f"{', ...' if len(absent) > N_PATHS_SHOWN else ''}."
+                f"{more}.{remedy}"
             )
 
     def describe(self, position):

@@ -16,7 +16,7 @@ class DatasetInputs(SampleInputs):
 
     Parameters
     ----------
-    dataset : torch.utils.data.Dataset
+    dataset : torch.utils.data.Dataset or skorch.helper.SliceDataset
         Its own transform is applied first, in training and in evaluation.
     transform : None, callable or dict
         Applied to ``x``.

@@ -1,0 +1,156 @@
+"""What X is taken for, and what is said where it, or the backbone for it, is none of ours."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from skorch.helper import SliceDataset, SliceDict
+from torch import nn
+from torch.utils.data import Dataset, Subset, TensorDataset
+
+from sksetvalued import SparseTopClassifier, TopKClassifier
+from sksetvalued.inputs import input_kind
+from sksetvalued.networks import build_network
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (24, 6, 6, 3), dtype=np.uint8)
+Y = np.tile(np.arange(3), 8)
+TEXTS = ["hello world", "some text", "and more"] * 8
+
+
+class Samples(Dataset):
+    """Items (x, y)."""
+
+    def __init__(self, X, y=Y):
+        self.X, self.targets = X, y
+
+    def __len__(self):
+        return len(self.X)
+
+    def __getitem__(self, i):
+        return self.X[i], self.targets[i]
+
+
+def classifier(**params):
+    return TopKClassifier(**{"k": 1, "max_epochs": 1, "random_state": 0, **params})
+
+
+class TestTexts:
+    @pytest.mark.parametrize("form", [list, np.array, pd.Series])
+    def test_texts_are_told_of_vectorizers(self, form):
+        with pytest.raises(FileNotFoundError, match=r"'hello world'.*TfidfVectorizer"):
+            classifier().fit(form(TEXTS), Y)
+
+    def test_a_missing_file_among_others_is_no_text(self, tmp_path):
+        (tmp_path / "a.png").touch()
+        with pytest.raises(FileNotFoundError) as error:
+            classifier().fit([str(tmp_path / name) for name in ("a.png", "b.png")], [0, 1])
+        assert "Vectorizer" not in str(error.value)
+
+
+class TestColumnsOfPaths:
+    @pytest.mark.parametrize(
+        "form",
+        [
+            lambda values: np.array(values)[:, None],
+            lambda values: np.array(values, dtype=object)[:, None],
+            lambda values: [[value] for value in values],
+            lambda values: pd.DataFrame({"file": values}),
+            lambda values: pd.DataFrame({"file": pd.Categorical(values)}, index=[5.5, 7.0]),
+            lambda values: np.array([Path(value) for value in values])[:, None],
+        ],
+    )
+    def test_paths_and_texts_must_be_one_dimensional(self, form):
+        with pytest.raises(ValueError, match=r"one column.*bad\.png.*one-dimensional"):
+            classifier().fit(form(["bad.png", "bad2.png"]), [0, 1])
+
+    def test_numbers_written_as_strings_are_a_table(self):
+        assert input_kind(np.array([["1.5"], ["2"]])) == "table"
+        assert input_kind(np.zeros((0, 1))) == "table"
+
+
+class TestEmpty:
+    @pytest.mark.parametrize("dtype", [str, object])
+    def test_no_paths_are_no_samples(self, tmp_path, dtype):
+        from PIL import Image
+
+        paths = np.array([str(tmp_path / f"{i}.png") for i in range(6)], dtype=dtype)
+        for path, image in zip(paths, IMAGES):
+            Image.fromarray(image).save(path)
+        clf = classifier().fit(paths, Y[:6])
+        for empty in (paths[:0], pd.Series(paths)[:0]):
+            with pytest.raises(ValueError, match="holds no samples"):
+                clf.predict(empty)
+
+
+class TestDatasets:
+    @pytest.mark.parametrize(
+        "dataset",
+        [
+            Samples(IMAGES),
+            Samples(torch.from_numpy(IMAGES), [str(label) for label in Y]),
+            Samples(IMAGES.reshape(24, -1).astype(np.float32)),
+            Samples(IMAGES, np.eye(3, dtype=int)[Y]),
+            TensorDataset(torch.from_numpy(IMAGES), torch.from_numpy(Y)),
+            Subset(Samples(IMAGES), range(24)),
+        ],
+    )
+    def test_slices_by_scikit_learn_are_told_the_ways_out(self, dataset):
+        with pytest.raises(TypeError, match="slic.*SliceDataset.*paths"):
+            cross_val_score(classifier(), dataset, Y, cv=2, error_score="raise")
+
+    def test_pictures_with_labels_are_told_too(self):
+        from PIL import Image
+
+        pairs = [(Image.fromarray(image), label) for image, label in zip(IMAGES, Y)]
+        with pytest.raises(TypeError, match="SliceDataset"):
+            classifier().fit(pairs, Y)
+
+    def test_rows_of_two_numbers_are_a_table(self):
+        assert input_kind([(1.0, 2.0), (3.0, 4.0)]) == "table"
+        assert input_kind([[np.arange(3), np.arange(3)]] * 4) == "image"
+
+    @pytest.mark.parametrize("data", [IMAGES, IMAGES.reshape(24, -1).astype(np.float32)])
+    def test_slice_datasets_of_skorch_go_through_searches(self, data):
+        dataset = SliceDataset(Samples(data))
+        grid = {"lr": [1e-2, 1e-6]}
+        kwargs = {"cv": 2, "error_score": "raise"}
+        search = GridSearchCV(classifier(), grid, **kwargs).fit(dataset, Y)
+        expected = GridSearchCV(classifier(), grid, **kwargs).fit(data, Y)
+        np.testing.assert_array_equal(
+            search.cv_results_["mean_test_score"], expected.cv_results_["mean_test_score"]
+        )
+        np.testing.assert_array_equal(search.predict(dataset[:5]), search.predict(dataset)[:5])
+
+    def test_slice_datasets_hold_no_labels(self):
+        with pytest.raises(ValueError, match="has no label: pass y"):
+            classifier().fit(SliceDataset(Samples(IMAGES)))
+
+
+@pytest.mark.parametrize("cls", [dict, SliceDict])
+@pytest.mark.parametrize("estimator", [classifier(), SparseTopClassifier()])
+def test_dicts_are_refused(cls, estimator):
+    with pytest.raises(TypeError, match=r"X is a \w*[dD]ict .*pass the array"):
+        estimator.fit(cls(X=np.zeros((24, 2), np.float32)), np.eye(3, dtype=int)[Y])
+
+
+class TestBackbones:
+    @pytest.mark.parametrize("widths", [("a",), (64.0,), (None,), [32, "b"]])
+    def test_widths_must_be_integers(self, widths):
+        with pytest.raises(TypeError, match=r"backbone=[(\[].* widths must be integers"):
+            build_network(widths, None, None, (4,), 3)
+
+    def test_integers_of_numpy_are_widths(self):
+        assert build_network((np.int64(5),), None, None, (4,), 3).head.in_features == 5
+
+    @pytest.mark.parametrize("backbone", [nn.Linear, lambda: None])
+    def test_callables_must_take_the_shape_alone(self, backbone):
+        with pytest.raises(TypeError, match=r"backbone=.* cannot be called.*input_shape"):
+            build_network(backbone, None, None, (4,), 3)
+
+    def test_an_error_inside_a_callable_names_the_backbone(self):
+        with pytest.raises(TypeError) as error:
+            build_network(nn.Linear, {"out_features": 3}, None, (4,), 3)
+        assert any("backbone" in note for note in error.value.__notes__)
