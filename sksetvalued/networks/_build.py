@@ -5,13 +5,14 @@ import difflib
 import inspect
 import os
 from functools import partial
+from numbers import Integral
 
 import torch
 from torch import nn
 
 from sksetvalued.networks._backbones import MLP, ConvNet, DenseNet
 from sksetvalued.networks._heads import HEADS
-from sksetvalued.networks._network import ChannelStatistics, Network, Normalize
+from sksetvalued.networks._network import ChannelStatistics, ColumnScale, Network, Normalize
 from sksetvalued.networks._torchvision import (
     N_COLOURS,
     named_weights,
@@ -70,9 +71,10 @@ def build_network(
         Number of scores, 2 for a binary problem.
     head : {"linear", "cosine", "two_head"}
         What turns features into scores.
-    normalization : ChannelStatistics, pair (mean, std) or None
+    normalization : ChannelStatistics, pair (mean, std), Tensor of shape (n_features,) or None
         Statistics of the training images; those of named weights come before them. Images in
-        bytes are divided by 255 in any case.
+        bytes are divided by 255 in any case. For tables the root mean squares of the columns: a
+        perceptron of this package divides those above 1 by it.
 
     Returns
     -------
@@ -109,7 +111,10 @@ def build_network(
         body = _other_backbone(backbone, params, input_shape)
         if weights is not None:
             _load_file(body, weights)
-    normalize = _normalization(normalization, weights, input_shape, is_torchvision)
+    if len(input_shape) == 1:
+        normalize = _column_scale(normalization, body)
+    else:
+        normalize = _normalization(normalization, weights, input_shape, is_torchvision)
     n_features = _n_features(nn.Sequential(normalize, body), input_shape, backbone)
     return Network(normalize, body, HEADS[head](n_features, n_classes))
 
@@ -138,6 +143,11 @@ def _other_backbone(backbone, params, input_shape):
     if backbone is None:
         backbone = "convnet" if len(input_shape) == 3 else "mlp"
     if isinstance(backbone, tuple | list):
+        if not all(isinstance(width, Integral) for width in backbone):
+            raise TypeError(
+                f"backbone={backbone!r} is a perceptron, whose widths must be integers, as in "
+                "backbone=(512, 256)."
+            )
         params = {"hidden": tuple(backbone), **params}
         backbone = "mlp"
     builder = BUILT_IN[backbone] if isinstance(backbone, str) else backbone
@@ -147,22 +157,33 @@ def _other_backbone(backbone, params, input_shape):
             f"(input_shape) -> nn.Module, got {backbone!r}."
         )
     _check_params(builder, params, backbone)
-    module = builder(input_shape, **params)
+    try:
+        module = builder(input_shape, **params)
+    except Exception as error:
+        error.add_note(f"raised by backbone={backbone!r}, called with input_shape={input_shape}")
+        raise
     if not isinstance(module, nn.Module):
         raise TypeError(f"backbone={backbone!r} must return an nn.Module, got {module!r}.")
     return module
 
 
 def _check_params(builder, params, backbone):
-    known = inspect.signature(builder).parameters
-    if any(p.kind is p.VAR_KEYWORD for p in known.values()):
-        return
+    signature = inspect.signature(builder)
+    known = signature.parameters
     unknown = sorted(set(params) - set(list(known)[1:]))
-    if unknown:
+    if unknown and not any(p.kind is p.VAR_KEYWORD for p in known.values()):
         raise ValueError(
             f"backbone_params has unknown keys {unknown} for backbone={backbone!r}; it accepts "
             f"{list(known)[1:]}."
         )
+    try:
+        signature.bind(None, **params)
+    except TypeError as error:
+        raise TypeError(
+            f"backbone={backbone!r} cannot be called with the shape of a sample and "
+            f"backbone_params={params!r}: {error}. Give a module that is built, such as "
+            "nn.Linear(64, 32), or a callable (input_shape, **backbone_params) -> nn.Module."
+        ) from error
 
 
 def _load_file(body, weights):
@@ -172,6 +193,18 @@ def _load_file(body, weights):
             "torchvision have weights with names."
         )
     load_weights(body, weights)
+
+
+def _column_scale(root_mean_squares, body):
+    """Return the first layer for tables.
+
+    Columns of large values would make scores that no noise and no margin matters to. Only a
+    perceptron of ours surely takes its columns for quantities.
+    """
+    if root_mean_squares is None or not isinstance(body, MLP):
+        return nn.Identity()
+    scale = torch.clamp(torch.as_tensor(root_mean_squares), min=1.0)
+    return ColumnScale(scale) if (scale > 1).any() else nn.Identity()
 
 
 def _normalization(statistics, weights, input_shape, is_torchvision):
