@@ -17,6 +17,7 @@ FREE_ENTRIES = 1 << 22
 #: ... and afterwards this many times what its length so far would need. Weights to come may be
 #: this many times as large, on average, as those so far.
 SLACK = 2
+NO_WEIGHT = "sample_weight is zero for every sample; give one a positive weight."
 
 
 def check_score_array(y_score, name="y_score"):
@@ -46,13 +47,14 @@ def check_score_array(y_score, name="y_score"):
     return y_score
 
 
-def check_weights(sample_weight, n_samples):
+def check_weights(sample_weight, n_samples, complete=True):
     """Return weights as a float64 array of shape (n_samples,), or None.
 
     Raises
     ------
     ValueError
-        If the shape is wrong, a weight is negative or not finite, or all are zero.
+        If the shape is wrong, a weight is negative or not finite, or all are zero, which those
+        of a part of the samples may be (``complete=False``).
     """
     if sample_weight is None:
         return None
@@ -64,8 +66,8 @@ def check_weights(sample_weight, n_samples):
         )
     if not (np.isfinite(weight).all() and (weight >= 0).all()):
         raise ValueError("sample_weight must be finite and >= 0; remove or clip the others.")
-    if not weight.any():
-        raise ValueError("sample_weight is zero for every sample; give one a positive weight.")
+    if complete and not weight.any():
+        raise ValueError(NO_WEIGHT)
     return weight
 
 
@@ -337,9 +339,13 @@ class AverageSizeSelector:
 
         Raises
         ------
+        ValueError
+            If no sample had a positive weight.
         RuntimeError
             If an entry that is needed now was dropped, the end not having been known.
         """
+        if not self.rows_seen:
+            raise ValueError(NO_WEIGHT)
         values, weights = self._gathered()
         if not len(values):
             return -np.inf

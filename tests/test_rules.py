@@ -360,6 +360,27 @@ def test_an_announced_stream_is_exact_in_any_order_and_small_memory(monkeypatch)
     assert rule.threshold_ == AverageK(2).fit(p).threshold_
 
 
+@pytest.mark.parametrize("announce", [True, False])
+@pytest.mark.parametrize("rule", [AverageK(1.7), AverageK(1.7, min_size=1), AverageError(0.2)])
+def test_chunks_may_have_no_weight(rule, announce):
+    rng = np.random.default_rng(15)
+    p, y = random_scores(rng, n=60), rng.integers(0, 6, 60)
+    weight = np.repeat([0.0, 0.5, 1.0, 0.0, 2.0, 0.0], 10)
+    stream = clone(rule)
+    for a in range(0, 60, 10):
+        part = slice(a, a + 10)
+        stream.partial_fit(p[part], y[part], weight[part], n_samples=60 if announce else None)
+    assert stream.threshold_ == clone(rule).fit(p, y, weight).threshold_
+
+
+def test_a_stream_without_any_weight_is_refused():
+    p = random_scores(np.random.default_rng(0))
+    rule = AverageK(2).partial_fit(p, sample_weight=np.zeros(30))
+    with pytest.raises(ValueError, match="sample_weight is zero for every sample"):
+        rule.predict_set(p)
+    assert rule.partial_fit(p).threshold_ == AverageK(2).fit(p).threshold_
+
+
 def ambiguous_first(rng, n=2000, n_classes=100):
     """Return scores of which the first fifth is ambiguous, the others sure."""
     p = 1e-3 * rng.random((n, n_classes))

@@ -85,7 +85,7 @@ class SetRule(BaseEstimator):
 
     def _take(self, y_score, y, sample_weight, total):
         self._check_total(len(y_score), total)
-        weight = check_weights(sample_weight, len(y_score))
+        weight = check_weights(sample_weight, len(y_score), complete=len(y_score) == total)
         y = None if y is None else check_class_indices(y, *y_score.shape)
         if y is None and self.requires_y:
             raise ValueError(
