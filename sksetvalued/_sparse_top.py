@@ -18,6 +18,7 @@ from .inputs import Inputs
 from .operators import sparse_top
 from .operators._sparse import project_on_top_k_simplex
 from .rules import AverageK
+from .rules._size import check_size
 
 
 def _trained_by_bce(estimator):
@@ -247,8 +248,11 @@ class SparseTopClassifier(DeepLabelSetClassifier):
     # -- the number of labels ---------------------------------------------------------------
 
     def _check_size(self, size, n_classes):
-        """Raise if the parameter `size` is a number above the number of classes."""
-        if not isinstance(size, str) and size > n_classes:
+        """Raise if the parameter `size` is neither a name nor a number of classes."""
+        if isinstance(size, str):
+            return
+        check_size("size", size)
+        if size > n_classes:
             raise ValueError(
                 f"size must be at most the number of classes, {n_classes}, got {size!r}."
             )
@@ -343,6 +347,7 @@ class SparseTopClassifier(DeepLabelSetClassifier):
     def _given_size(self, size, n_samples, real=False):
         """Return the sizes given to a method as an array, or None."""
         if size is None:
+            self._validate_params()
             self._check_size(self.size, len(self.classes_))
             return None
         size = np.asarray(size)

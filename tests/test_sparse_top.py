@@ -420,6 +420,7 @@ def test_bad_targets_are_named(y, error, message):
         ({"size": 4}, ValueError, "size must be at most the number of classes, 3, got 4"),
         ({"size": -1}, ValueError, "size"),
         ({"size": 1.5}, ValueError, "size"),
+        ({"size": True}, TypeError, "size must be an integer >= 0, got True"),
         ({"size": "many"}, ValueError, "size"),
         ({"loss": "hinge"}, ValueError, "loss='hinge' is unknown"),
         (
@@ -433,6 +434,14 @@ def test_bad_targets_are_named(y, error, message):
 def test_bad_parameters_are_named(params, error, message):
     with pytest.raises(error, match=message):
         quick(**params).fit(X0, Y0)
+
+
+@pytest.mark.parametrize("size", [4, -1, 1.5, True, "many"])
+def test_bad_sizes_set_after_fitting_are_named(size):
+    clf = quick(max_epochs=1).fit(X0, Y0).set_params(size=size)
+    for method in (clf.predict, clf.predict_set, clf.predict_labels, clf.project):
+        with pytest.raises((TypeError, ValueError), match="size"):
+            method(X0)
 
 
 @pytest.mark.parametrize(
