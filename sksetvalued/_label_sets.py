@@ -9,7 +9,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 
-def encode_label_sets(y, classes=None):
+def encode_label_sets(y, classes=None, given=None, extend=False):
     """Return targets as a sparse indicator, with their labels and their form.
 
     Parameters
@@ -19,22 +19,44 @@ def encode_label_sets(y, classes=None):
         label per sample.
     classes : ndarray of shape (n_classes,), optional
         The labels known already.
+    given : ndarray of shape (n_classes,), optional
+        The labels that come with `y`, in the order of its columns if they have no names.
+    extend : bool, default=False
+        Whether label sets may hold other labels than the known ones, each of which gets a column
+        after theirs.
 
     Returns
     -------
     indicator : csr_array of float32, of shape (n_samples, n_classes)
     classes : ndarray of shape (n_classes,)
+        The known ones, or else those given: in their order for an indicator, sorted otherwise.
     form : {"sparse", "indicator", "sets", "single"}
     """
     if sp.issparse(y):
-        return *_from_indicator(sp.csr_array(y), None, classes), "sparse"
-    if holds_label_sets(y):
-        return *_from_sets(list(y), classes), "sets"
+        return *_arrange(_from_indicator(sp.csr_array(y)), None, classes, given), "sparse"
+    is_sets = holds_label_sets(y)
     names = getattr(y, "columns", None)
-    y = np.asarray(y)
-    if y.ndim == 2 and y.shape[1] > 1:
-        return *_from_indicator(y, names, classes), "indicator"
-    return *_from_labels(y, classes), "single"
+    y = list(y) if is_sets else np.asarray(y)
+    if not is_sets and y.ndim == 2 and y.shape[1] > 1:
+        names = None if names is None else as_labels(names, "the columns of y")
+        return *_arrange(_from_indicator(y), names, classes, given), "indicator"
+    if classes is None and given is not None:
+        classes = np.unique(given)
+    if is_sets:
+        return *_from_sets(y, classes, extend), "sets"
+    return *_from_labels(y, classes, extend), "single"
+
+
+def as_labels(labels, what):
+    """Return labels as a 1-D array; `what` they are is told by the errors."""
+    if not isinstance(labels, np.ndarray) or labels.dtype == object:
+        labels = list(labels)
+    values = np.asarray(labels)
+    if values.dtype.kind in "US" and not all(isinstance(label, str | bytes) for label in labels):
+        raise TypeError(f"{what} must be of one type, got strings and others.")
+    if values.ndim != 1:
+        raise TypeError(f"{what} must be single labels, got an array of shape {values.shape}.")
+    return values
 
 
 def holds_label_sets(y):
@@ -57,7 +79,7 @@ def holds_label_sets(y):
     return any(np.asarray(e).dtype.kind not in "biuf" for e in elements)
 
 
-def _from_indicator(y, names, classes):
+def _from_indicator(y):
     values = y.data if sp.issparse(y) else y
     if values.dtype.kind not in "biuf" or not np.isin(values, (0, 1)).all():
         bad = values[~np.isin(values, (0, 1))].ravel()[:5].tolist()
@@ -70,33 +92,61 @@ def _from_indicator(y, names, classes):
     indicator.eliminate_zeros()
     if (indicator.data != 1).any():
         raise ValueError("y holds an entry twice; an indicator has at most one of each.")
+    return indicator
+
+
+def _arrange(indicator, names, classes, given):
+    """Return an indicator with its columns in the order of the classes, and these."""
+    for labels, what in ((names, "the columns of y"), (given, "classes")):
+        if labels is not None and len(set(labels.tolist())) < len(labels):
+            values, counts = np.unique(labels, return_counts=True)
+            raise ValueError(
+                f"{what} must be distinct to name the columns of an indicator, but hold twice "
+                f"or more: {values[counts > 1][:10].tolist()}."
+            )
+    own = given if names is None else names
     if classes is None:
-        named = names is not None and all(isinstance(name, str) for name in names)
-        return indicator, np.asarray(names) if named else np.arange(y.shape[1])
-    if y.shape[1] != len(classes):
+        classes = own if given is None else given
+    if classes is None:
+        return indicator, np.arange(indicator.shape[1])
+    if names is not None:
+        _check_names(names, classes)
+    elif indicator.shape[1] != len(classes):
         raise ValueError(
-            f"y has {y.shape[1]} columns, but there are {len(classes)} classes; an indicator "
-            "has one column for each."
+            f"y has {indicator.shape[1]} columns, but there are {len(classes)} classes; an "
+            "indicator has one column for each."
         )
-    return indicator, classes
+    if own is None or own.tolist() == classes.tolist():
+        return indicator, classes
+    return indicator[:, find_labels(classes, own)], classes
 
 
-def _from_sets(y, classes):
+def _check_names(names, classes):
+    known, named = set(classes.tolist()), set(names.tolist())
+    if named != known:
+        unknown = [name for name in names.tolist() if name not in known]
+        missing = [label for label in classes.tolist() if label not in named]
+        differing = [f"no classes are {unknown[:10]}"] if unknown else []
+        differing += [f"no column is {missing[:10]}"] if missing else []
+        raise ValueError(
+            "the columns of y have other names than the classes: "
+            f"{' and '.join(differing)}. Rename the columns, or pass y.to_numpy() if they are "
+            "in the order of the classes."
+        )
+
+
+def _from_sets(y, classes, extend):
     lengths = [len(set(labels)) for labels in y]
     flat = [label for labels in y for label in dict.fromkeys(labels)]
-    if not flat:
+    if not flat and classes is None:
         raise ValueError("y has no label anywhere: every label set is empty.")
-    values = np.asarray(flat)
-    if values.dtype.kind in "US" and not all(isinstance(label, (str, bytes)) for label in flat):
-        raise TypeError("the labels in y must be of one type, got strings and others.")
+    values = as_labels(flat, "the labels in y")
     known = np.unique(values) if classes is None else classes
-    columns = find_labels(values, known)
     rows = np.repeat(np.arange(len(y)), lengths)
-    data = np.ones(len(flat), np.float32)
-    return sp.csr_array((data, (rows, columns)), shape=(len(y), len(known))), known
+    return _as_indicator(rows, find_labels(values, known, extend), len(y), len(known)), known
 
 
-def _from_labels(y, classes):
+def _from_labels(y, classes, extend):
     if y.ndim == 2:
         warnings.warn(
             "A column-vector y was passed when a 1d array was expected: one label per sample is "
@@ -107,25 +157,33 @@ def _from_labels(y, classes):
     y = column_or_1d(y)
     check_classification_targets(y)
     known = np.unique(y) if classes is None else classes
-    data = np.ones(len(y), np.float32)
-    columns = find_labels(y, known)
-    return sp.csr_array((data, (np.arange(len(y)), columns)), (len(y), len(known))), known
+    rows = np.arange(len(y))
+    return _as_indicator(rows, find_labels(y, known, extend), len(y), len(known)), known
 
 
-def find_labels(labels, classes):
+def _as_indicator(rows, columns, n_samples, n_classes):
+    """Return the indicator of ones at the places, with as many columns as they need."""
+    shape = n_samples, max(n_classes, columns.max(initial=-1) + 1)
+    return sp.csr_array((np.ones(len(rows), np.float32), (rows, columns)), shape=shape)
+
+
+def find_labels(labels, classes, extend=False):
     """Return the positions of labels among the classes.
+
+    With `extend`, other labels get the positions after the last class.
 
     Raises
     ------
     ValueError
-        If a label is not among the classes.
+        If a label is not among the classes, unless `extend`.
     """
-    unseen = np.setdiff1d(labels, classes)
-    if len(unseen):
+    index = {label: position for position, label in enumerate(classes.tolist())}
+    positions = np.array([index.setdefault(x, len(index)) for x in labels.tolist()], dtype=int)
+    unseen = list(index)[len(classes) :]
+    if unseen and not extend:
         raise ValueError(
-            f"y holds labels that are not among the classes: {unseen[:10].tolist()}; known are "
+            f"y holds labels that are not among the classes: {sorted(unseen)[:10]}; known are "
             f"{classes[:10].tolist()}{'...' if len(classes) > 10 else ''}. Name all of them in "
             "`classes` at the first call of partial_fit, or fit anew."
         )
-    order = np.argsort(classes)
-    return order[np.searchsorted(classes, labels, sorter=order)]
+    return positions

@@ -9,7 +9,7 @@ from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from ._base import DeepEstimator
-from ._label_sets import encode_label_sets
+from ._label_sets import as_labels, encode_label_sets
 
 
 class DeepLabelSetClassifier(ClassifierMixin, DeepEstimator):
@@ -35,7 +35,7 @@ class DeepLabelSetClassifier(ClassifierMixin, DeepEstimator):
             Training samples. A torch Dataset brings its own targets, unless `y` is given.
         y : array-like or sparse matrix of shape (n_samples, n_classes), or list of label sets
             Indicator of the labels, or the labels themselves. A 1-D array holds one label per
-            sample.
+            sample. The columns of a DataFrame are told by their names, not by their order.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the samples; a weight of zero removes a sample.
 
@@ -75,7 +75,8 @@ class DeepLabelSetClassifier(ClassifierMixin, DeepEstimator):
             Targets, as in `fit`.
         classes : array-like of shape (n_classes,), default=None
             All labels that later calls may bring; required by the first call unless `y` is an
-            indicator.
+            indicator. They name the columns of an indicator without names, in their order, which
+            `classes_` keeps for an indicator; otherwise it is sorted.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the samples.
 
@@ -85,13 +86,13 @@ class DeepLabelSetClassifier(ClassifierMixin, DeepEstimator):
         """
         self._validate_params()
         first = not hasattr(self, "classes_")
-        known = None if classes is None else np.unique(classes)
-        if not first and known is not None and not np.array_equal(known, np.unique(self.classes_)):
+        given = None if classes is None else as_labels(classes, "classes")
+        if not first and given is not None and set(given.tolist()) != set(self.classes_.tolist()):
             raise ValueError(
-                f"classes={known[:10].tolist()} is not the same as in the first call of "
+                f"classes={given[:10].tolist()} is not the same as in the first call of "
                 f"partial_fit, {self.classes_[:10].tolist()}."
             )
-        inputs, y, weight = self._check_data(X, y, sample_weight, first, known, partial=True)
+        inputs, y, weight = self._check_data(X, y, sample_weight, first, given, partial=True)
         if first:
             self.largest_size_ = int(min(2 * np.diff(y.indptr).max(), y.shape[1]))
             self._draw_seed()
@@ -104,6 +105,8 @@ class DeepLabelSetClassifier(ClassifierMixin, DeepEstimator):
 
     def score(self, X, y, sample_weight=None):
         """Return the share of samples whose labels are predicted exactly.
+
+        A sample with a label that was unseen in training is not.
 
         Parameters
         ----------
@@ -120,8 +123,10 @@ class DeepLabelSetClassifier(ClassifierMixin, DeepEstimator):
         check_is_fitted(self)
         if self._form == "single":
             return super().score(X, y, sample_weight)
-        y, _, _ = encode_label_sets(y, self.classes_)
-        return accuracy_score(y, sp.csr_array(self.predict(X)), sample_weight=sample_weight)
+        y, _, _ = encode_label_sets(y, self.classes_, extend=True)
+        predicted = sp.csr_array(self.predict(X))
+        predicted.resize(predicted.shape[0], y.shape[1])
+        return accuracy_score(y, predicted, sample_weight=sample_weight)
 
     def _check_data(self, X, y, sample_weight, first, classes=None, partial=False):
         """Return the inputs, the indicator and the weights, without samples of weight zero.
@@ -137,7 +142,7 @@ class DeepLabelSetClassifier(ClassifierMixin, DeepEstimator):
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None."
             )
-        y, known, form = encode_label_sets(y, classes if first else self.classes_)
+        y, known, form = encode_label_sets(y, None if first else self.classes_, classes)
         check_consistent_length(np.empty(len(inputs)), y)
         weight = self._check_weights(sample_weight, len(inputs))
         if weight is not None and not weight.all():
@@ -163,7 +168,7 @@ class DeepLabelSetClassifier(ClassifierMixin, DeepEstimator):
                 f"class{'' if len(classes) == 1 else 'es'}: {classes.tolist()}."
             )
         if not y.nnz:
-            raise ValueError("y has no label anywhere: every row of the indicator is zero.")
+            raise ValueError("y has no label anywhere: no sample has one.")
         self._check_size(self.size, len(classes))
 
     def _check_form(self, form):

@@ -109,8 +109,11 @@ class SparseTopClassifier(DeepLabelSetClassifier):
     -----
     Targets are an indicator matrix, dense or sparse (then `predict` returns a sparse one, and
     neither is made dense whole), or a list of label sets. Lists of numbers that have one
-    length are read as the rows of an indicator: pass sets of numbers as ``set``. The columns of
-    a DataFrame name the labels.
+    length are read as the rows of an indicator: pass sets of numbers as ``set``.
+
+    The columns of a DataFrame name the labels, and are told by these names ever after, whatever
+    their order. `classes_` has the order of the columns of the first indicator, or of the
+    `classes` of the first `partial_fit`; the labels of sets, and of a 1-D target, are sorted.
 
     A sample without labels adds nothing to the losses "sparse_top" and "sparsemax"; it teaches
     the number of labels, which may be 0. In "bce" all its labels are negatives. At least one

@@ -191,6 +191,136 @@ def test_sparse_inputs_and_targets_are_made_dense_by_batches_only(monkeypatch):
     assert max(rows) <= 64
 
 
+# -- names of columns -----------------------------------------------------------------------
+
+
+def scores_by_name(clf, X):
+    return dict(zip(clf.classes_.tolist(), clf.decision_function(X).T))
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix, pd.DataFrame])
+def test_classes_name_the_columns_of_an_indicator_in_the_order_given(data, form):
+    X, Y = data
+    names = list("fbdace")
+    y = form(Y, columns=names) if form is pd.DataFrame else form(Y)
+    clf = quick().partial_fit(X, y, classes=names)
+    assert clf.classes_.tolist() == names
+    assert clf.class_counts_.tolist() == Y.sum(0).tolist()
+    # Names change nothing but the names.
+    expected = quick().partial_fit(X, Y).decision_function(X)
+    assert np.array_equal(clf.decision_function(X), expected)
+
+
+@pytest.mark.parametrize("names", [list("fbdace"), [7, -1, 3, 0, 2, 5]])
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_a_frame_is_read_by_the_names_of_its_columns(data, method, names):
+    X, Y = data
+    frame = pd.DataFrame(Y, columns=names)
+    permuted = frame[sorted(names)]
+    plain, mixed = quick(warm_start=True), quick(warm_start=True)
+    for clf, second in ((plain, frame), (mixed, permuted)):
+        getattr(clf, method)(X, frame)
+        getattr(clf, method)(X, second)
+        assert clf.classes_.tolist() == names
+        assert clf.class_counts_.tolist() == (Y.sum(0) * (1 + (method == "partial_fit"))).tolist()
+    assert np.array_equal(plain.decision_function(X), mixed.decision_function(X))
+    scores = {plain.score(X, y) for y in (frame, permuted, frame.to_numpy())}
+    assert scores == {np.mean((plain.predict(X) == Y).all(1))}
+
+
+def test_the_order_of_named_columns_is_that_of_the_classes(data):
+    X, Y = data
+    names = list("fbdace")
+    frame = pd.DataFrame(Y, columns=names)
+    clf = quick().partial_fit(X, frame, classes=sorted(names))
+    assert clf.classes_.tolist() == sorted(names)
+    expected = quick().partial_fit(X, frame[sorted(names)])
+    assert np.array_equal(clf.decision_function(X), expected.decision_function(X))
+
+
+def test_a_later_call_may_name_the_columns_in_another_order(data):
+    X, Y = data
+    names = np.array(list("fbdace"))
+    order = np.random.default_rng(0).permutation(6)
+    plain, permuted, as_sets = (quick().partial_fit(X, Y, classes=names) for _ in range(3))
+    plain.partial_fit(X, Y)
+    permuted.partial_fit(X, Y[:, order], classes=names[order])
+    as_sets.partial_fit(X, [set(names[row == 1]) for row in Y], classes=sorted(names))
+    for clf in (permuted, as_sets):
+        assert clf.classes_.tolist() == list(names)
+        assert np.array_equal(clf.decision_function(X), plain.decision_function(X))
+
+
+def test_columns_that_are_not_the_classes_are_named(data):
+    X, Y = data
+    frame = pd.DataFrame(Y, columns=list("abcdef"))
+    fitted = quick(max_epochs=1).fit(X, frame)
+    differs = r"no classes are \['z'\] and no column is \['a'\].*y.to_numpy\(\)"
+    for wrong in (
+        frame.rename(columns={"a": "z"}),
+        frame.rename(columns={"a": "z"})[list("fzbcde")],
+    ):
+        for method in (fitted.partial_fit, fitted.score, quick(warm_start=True).fit(X, frame).fit):
+            with pytest.raises(ValueError, match=differs):
+                method(X, wrong)
+        with pytest.raises(ValueError, match=differs):
+            quick().partial_fit(X, wrong, classes=list("abcdef"))
+    with pytest.raises(ValueError, match=r"than the classes: no column is \['f'\]"):
+        fitted.score(X, frame[list("abcde")])
+    # A digit is no number.
+    numbers = quick(max_epochs=1).fit(X, Y)
+    with pytest.raises(ValueError, match=r"no classes are \['0', .* no column is \[0, "):
+        numbers.score(X, pd.DataFrame(Y, columns=list("012345")))
+    with pytest.raises(ValueError, match="not among the classes"):
+        numbers.partial_fit(X, [{"0", "1"}] * len(X))
+    with pytest.raises(ValueError, match=r"twice.*\['a'\]"):
+        quick().fit(X, frame.rename(columns={"b": "a"}))
+    with pytest.raises(ValueError, match=r"twice.*\['a'\]"):
+        quick().partial_fit(X, Y, classes=list("abcdea"))
+    for names in ([*"abcde", 1], pd.MultiIndex.from_product([[0, 1], [0, 1, 2]])):
+        with pytest.raises(TypeError, match="the columns of y must be"):
+            quick().fit(X, frame.set_axis(names, axis=1))
+
+
+# -- labels unseen in training --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unseen", ["a new one", "zzz"])
+def test_a_label_unseen_in_training_is_a_miss(data, unseen):
+    X, Y = data
+    names = np.array(list("abcdef"))
+    sets = [set(names[row == 1]) for row in Y]
+    clf = quick(max_epochs=20).fit(X, sets)
+    exact = (clf.predict(X) == Y).all(1)
+    weight = np.random.default_rng(0).integers(0, 4, len(X))
+    rng = np.random.default_rng(1)
+    for marked in (exact, ~exact, rng.random(len(X)) < 0.3, np.ones(len(X), bool)):
+        y = [labels | {unseen, "b"} if m else labels for labels, m in zip(sets, marked)]
+        assert clf.score(X, y) == np.mean(exact & ~marked)
+        expected = np.average(exact & ~marked, weights=weight)
+        np.testing.assert_allclose(clf.score(X, y, sample_weight=weight), expected)
+    for method in (clf.partial_fit, quick(warm_start=True).fit(X, sets).fit):
+        with pytest.raises(ValueError, match=f"not among the classes: \\['{unseen}'\\]"):
+            method(X, y)
+
+
+def test_the_score_of_samples_without_labels_is_the_share_of_empty_predictions(data):
+    X, Y = data
+    clf = quick(size="threshold").fit(X, [set(np.flatnonzero(row).tolist()) for row in Y])
+    empty = (clf.predict(X) == 0).all(1)
+    assert 0 < empty.mean() < 1
+    for y in ([set()] * len(X), 0 * Y):
+        assert clf.score(X, y) == empty.mean()
+
+
+def test_a_rare_label_leaves_the_scores_of_cross_validation_numbers(data):
+    X, Y = data
+    sets = [set(np.flatnonzero(row).tolist()) for row in Y]
+    sets[0] = {77}
+    scores = cross_val_score(quick(max_epochs=2), X, sets, cv=3, error_score="raise")
+    assert np.isfinite(scores).all()
+
+
 # -- sizes ----------------------------------------------------------------------------------
 
 
