@@ -3,10 +3,27 @@
 import copy
 import inspect
 
+import numpy as np
+import torch
 from torch import nn
 
 from ..losses import LOSSES, SetLoss
 from ..losses._base import reduce_loss
+
+#: Criteria that compare scores with indicators one by one.
+OF_INDICATORS = (
+    nn.BCELoss,
+    nn.BCEWithLogitsLoss,
+    nn.HuberLoss,
+    nn.KLDivLoss,
+    nn.L1Loss,
+    nn.MSELoss,
+    nn.MultiLabelMarginLoss,
+    nn.MultiLabelSoftMarginLoss,
+    nn.PoissonNLLLoss,
+    nn.SmoothL1Loss,
+    nn.SoftMarginLoss,
+)
 
 
 class CriterionAdapter(nn.Module):
@@ -16,7 +33,14 @@ class CriterionAdapter(nn.Module):
     ----------
     criterion : nn.Module
         Called as ``criterion(output, target)``. It may declare `head`, `uses_index`,
-        `prior_exponent` and `scores` as a :class:`sksetvalued.losses.SetLoss` does.
+        `prior_exponent` and `scores` as a :class:`sksetvalued.losses.SetLoss` does; to be
+        weighted by samples, it needs a `reduction` that "none" turns off.
+
+    Attributes
+    ----------
+    log_class_weight : DoubleTensor of shape (n_classes,) or None
+        Logarithm of the class weights w of a cross-entropy, whose scores estimate
+        log p_y(x) + log w_y; zero for a class of weight zero.
     """
 
     def __init__(self, criterion):
@@ -25,6 +49,17 @@ class CriterionAdapter(nn.Module):
         self.head = getattr(criterion, "head", "linear")
         self.uses_index = getattr(criterion, "uses_index", False)
         self.prior_exponent = getattr(criterion, "prior_exponent", 1.0)
+        self._of_log_proba = isinstance(criterion, nn.NLLLoss)
+
+    @property
+    def log_class_weight(self):
+        weight = None
+        if isinstance(self.criterion, (nn.CrossEntropyLoss, nn.NLLLoss)):
+            weight = self.criterion.weight
+        if weight is None:
+            return None
+        weight = weight.detach().cpu().double()
+        return torch.where(weight > 0, weight, 1).log()
 
     def scores(self, output):
         """Return the scores to rank classes by."""
@@ -33,14 +68,49 @@ class CriterionAdapter(nn.Module):
 
     def forward(self, input, target, sample_weight=None, **extra):
         """Return the criterion's value, weighted where weights are given."""
+        if self._of_log_proba:
+            input = input.log_softmax(1)
         if sample_weight is None:
+            loss = self._compute(input, target, extra)
+        else:
+            loss = self._weighted(input, target, sample_weight, extra)
+        if loss.ndim:
+            raise ValueError(
+                f"loss={self._name} must give one number per batch, but gave a tensor of shape "
+                f"{tuple(loss.shape)}: set its reduction to 'mean' or 'sum'."
+            )
+        return loss
+
+    @property
+    def _name(self):
+        return type(self.criterion).__name__
+
+    def _compute(self, input, target, extra):
+        if isinstance(input, torch.Tensor):
+            input = input.float()
+        try:
             return self.criterion(input, target, **extra)
-        reduction = self.criterion.reduction
+        except torch.OutOfMemoryError:
+            raise
+        except (IndexError, RuntimeError, TypeError, ValueError) as error:
+            kind = "class indices" if target.ndim == 1 else "indicators"
+            raise ValueError(
+                f"loss={self._name} cannot be computed from the scores of the network and {kind} "
+                f"of shape {tuple(target.shape)}: {error}"
+            ) from error
+
+    def _weighted(self, input, target, sample_weight, extra):
+        reduction = getattr(self.criterion, "reduction", None)
         self.criterion.reduction = "none"
         try:
-            losses = self.criterion(input, target, **extra)
+            losses = self._compute(input, target, extra)
         finally:
             self.criterion.reduction = reduction
+        if reduction is None or losses.shape[:1] != sample_weight.shape:
+            raise ValueError(
+                f"loss={self._name} cannot be weighted: for sample_weight, a criterion needs an "
+                "attribute `reduction` that, set to 'none', makes it give one value per sample."
+            )
         if losses.ndim > 1:  # torch's losses of indicators have one term per label
             losses = losses.flatten(1)
             losses = losses.sum(1) if reduction == "sum" else losses.mean(1)
@@ -62,7 +132,8 @@ def make_criterion(loss, loss_params, supplied, targets="label"):
     Raises
     ------
     ValueError
-        When the name is unknown, or arguments are given for an instance.
+        When the name is unknown, arguments do not fit or are given for an instance, or the
+        criterion is not for such targets.
     """
     loss_params = dict(loss_params or {})
     if isinstance(loss, str):
@@ -77,16 +148,32 @@ def make_criterion(loss, loss_params, supplied, targets="label"):
     elif inspect.isclass(loss) and issubclass(loss, SetLoss):
         loss = loss.from_estimator(supplied, loss_params)
     elif inspect.isclass(loss) and issubclass(loss, nn.Module):
-        loss = loss(**loss_params)
+        loss = _build(loss, loss_params)
     else:
         raise TypeError(
             f"loss must be a name, a torch criterion or its class, got {loss!r} "
             f"of type {type(loss).__name__}."
         )
-    if not isinstance(loss, SetLoss):
-        return CriterionAdapter(loss)
-    loss.validate = False
-    return loss
+    if isinstance(loss, SetLoss):
+        loss.validate = False
+        return loss
+    if targets == "label" and isinstance(loss, OF_INDICATORS):
+        raise ValueError(
+            f"loss={type(loss).__name__} compares scores with indicators, but the targets are "
+            "one label per sample: use torch.nn.CrossEntropyLoss or a loss by name."
+        )
+    return CriterionAdapter(loss.float())
+
+
+def _build(cls, params):
+    """Return a torch criterion; arrays, such as class weights, become tensors."""
+    tensors = {k: torch.from_numpy(v) for k, v in params.items() if isinstance(v, np.ndarray)}
+    try:
+        return cls(**{**params, **tensors})
+    except TypeError as error:
+        raise ValueError(
+            f"loss_params={params!r} cannot be used with {cls.__name__}: {error}"
+        ) from error
 
 
 def _by_name(name, targets):
