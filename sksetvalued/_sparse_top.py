@@ -248,6 +248,9 @@ class SparseTopClassifier(DeepLabelSetClassifier):
 
         return "valid_micro_f1", metric
 
+    def _class_scores(self, output):
+        return self._separate(output)[0]
+
     # -- the number of labels ---------------------------------------------------------------
 
     def _check_size(self, size, n_classes):

@@ -507,6 +507,28 @@ def test_the_monitor_is_the_micro_f1_of_the_validation_part(data, size):
     assert len(set(values)) > 1
 
 
+@pytest.mark.parametrize("single", [False, True])
+def test_a_monitor_of_ones_own_gets_the_labels_and_their_scores(data, single):
+    X, Y = data
+    y = Y.argmax(1) if single else Y
+    indicator = np.eye(6)[y] if single else Y
+    seen = []
+
+    def ranking(y_true, y_score):
+        seen.append((y_true, y_score))
+        return label_ranking_average_precision_score(y_true, y_score)
+
+    clf = quick(validation_fraction=0.2, monitor=ranking, max_epochs=1).fit(X, y)
+    [(y_true, y_score)] = seen
+    scores = clf.decision_function(X)
+    rows = np.abs(scores[:, None] - y_score).max(2).argmin(0)
+    assert len(set(rows)) == round(0.2 * len(X))
+    np.testing.assert_allclose(y_score, scores[rows], atol=1e-5)
+    assert np.array_equal(y_true, indicator[rows])
+    expected = label_ranking_average_precision_score(indicator[rows], scores[rows])
+    assert clf.history_[-1]["ranking"] == pytest.approx(expected)
+
+
 def test_datasets_bring_their_targets(data):
     X, Y = data
     dataset = torch.utils.data.TensorDataset(
