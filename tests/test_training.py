@@ -1,13 +1,30 @@
 """What users pass through to skorch and torch, and what is said where that cannot work."""
 
+import pickle
+import warnings
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from sklearn.base import clone
 from sklearn.datasets import make_blobs
+from skorch.callbacks import (
+    BatchScoring,
+    Callback,
+    Checkpoint,
+    EarlyStopping,
+    EpochScoring,
+    GradientNormClipping,
+    LRScheduler,
+    PassthroughScoring,
+    PrintLog,
+    ProgressBar,
+    TrainEndCheckpoint,
+)
 
 from sksetvalued import SparseTopClassifier, TopKClassifier
-from sksetvalued.training import make_criterion
+from sksetvalued.training import make_criterion, resolve_device
 
 N_CLASSES = 6
 
@@ -39,6 +56,381 @@ def weights_of(clf):
 
 def same_weights(first, second):
     return all(torch.equal(first[key], second[key]) for key in first)
+
+
+# -- skorch callbacks -----------------------------------------------------------------------
+
+
+class States(Callback):
+    """Keep the weights of each epoch in a list of the class, as callbacks are copied."""
+
+    kept = []
+
+    def on_train_begin(self, net, **kwargs):
+        self.kept.clear()
+
+    def on_epoch_end(self, net, **kwargs):
+        self.kept.append({k: v.clone() for k, v in net.module_.state_dict().items()})
+
+
+@pytest.mark.parametrize("monitor", ["valid_loss_best", "valid_top_k_accuracy_best", None])
+def test_a_checkpoint_of_skorch_saves_the_epoch_it_is_asked_for(monitor, data, tmp_path):
+    checkpoint = Checkpoint(dirname=str(tmp_path), monitor=monitor)
+    clf = classifier(validation_fraction=0.2, callbacks=[checkpoint, States()]).fit(*data)
+    written = {path.name for path in tmp_path.iterdir()}
+    assert written == {"params.pt", "optimizer.pt", "criterion.pt", "history.json"}
+    events = clf.history_[:, "event_cp"]
+    assert events == (clf.history_[:, monitor] if monitor else [True] * 4)
+    last = max(i for i, event in enumerate(events) if event)
+    saved = torch.load(tmp_path / "params.pt", weights_only=True)
+    assert same_weights(saved, States.kept[last])
+
+
+def test_a_checkpoint_names_its_files_by_epoch_and_batch(data, tmp_path):
+    names = {
+        "f_params": "{last_epoch[epoch]}_{last_batch[valid_batch_size]}.pt",
+        "f_pickle": "net_{last_epoch[epoch]}.pkl",
+    }
+    checkpoint = Checkpoint(
+        dirname=str(tmp_path), monitor=None, f_history=None, f_criterion=None, **names
+    )
+    clf = classifier(
+        validation_fraction=0.2, max_epochs=2, batch_size=32, callbacks=[checkpoint]
+    ).fit(*data)
+    n_valid = sum(clf.history_[-1, "batches", :, "valid_batch_size"])
+    expected = {f"{i}_{n_valid % 32}.pt" for i in (1, 2)} | {"net_1.pkl", "net_2.pkl"}
+    assert {path.name for path in tmp_path.iterdir()} == expected | {"optimizer.pt"}
+    net = pickle.loads((tmp_path / "net_2.pkl").read_bytes())
+    assert len(net.history) == 2
+
+
+def test_the_last_batch_of_an_epoch_is_recorded_and_only_that(data):
+    class OnBatch(Callback):
+        def on_batch_end(self, net, **kwargs):
+            pass
+
+    clf = classifier(batch_size=50, validation_fraction=0.4)
+    some_batches, all_batches = (
+        clone(clf).set_params(callbacks=[callback]).fit(*data).history_
+        for callback in (GradientNormClipping(), OnBatch())
+    )
+    for some, full in zip(some_batches, all_batches, strict=True):
+        for prefix in ("train", "valid"):
+            rows = [[b for b in h["batches"] if f"{prefix}_loss" in b] for h in (some, full)]
+            assert len(rows[0]) == 1 < len(rows[1])
+            assert rows[0][-1] == rows[1][-1]
+
+
+def test_the_weights_saved_at_the_end_are_those_that_are_kept(data, tmp_path):
+    callbacks = [TrainEndCheckpoint(dirname=str(tmp_path)), States()]
+    clf = classifier(
+        validation_fraction=0.3, lr=0.1, max_epochs=20, lr_schedule=None, callbacks=callbacks
+    ).fit(*data)
+    assert not same_weights(weights_of(clf), States.kept[-1])
+    saved = torch.load(tmp_path / "train_end_params.pt", weights_only=True)
+    assert same_weights(saved, weights_of(clf))
+
+
+@pytest.mark.parametrize("kind", ["checkpoint", "stopping"])
+def test_weights_that_a_callback_loads_at_the_end_are_kept(kind, data, tmp_path):
+    own = {
+        "checkpoint": Checkpoint(
+            dirname=str(tmp_path), monitor=lambda net: len(net.history) == 3, load_best=True
+        ),
+        "stopping": EarlyStopping(
+            "epoch", threshold=100, threshold_mode="abs", load_best=True, patience=2
+        ),
+    }[kind]
+    params = {"max_epochs": 12, "lr": 0.1, "lr_schedule": None, "validation_fraction": 0.3}
+    clf = classifier(callbacks=[own, States()], **params).fit(*data)
+    best = 3 if kind == "checkpoint" else 1
+    assert same_weights(weights_of(clf), States.kept[best - 1])
+
+
+def test_callbacks_see_the_epoch_that_patience_stops_at(data):
+    clf = classifier(
+        validation_fraction=0.3, patience=1, max_epochs=100, lr=0.1, callbacks=[States()]
+    ).fit(*data)
+    assert clf.n_iter_ < 100
+    assert len(States.kept) == clf.n_iter_
+
+
+def test_the_best_epoch_counts_though_another_callback_stops_at_it(data):
+    class Stop(Callback):
+        def on_epoch_end(self, net, **kwargs):
+            if len(net.history) == 2:
+                raise KeyboardInterrupt
+
+    def later_is_better(y_true, y_score):
+        return next(counter)
+
+    counter = iter(range(100))
+    params = {"validation_fraction": 0.3, "monitor": later_is_better}
+    clf = classifier(callbacks=[States(), Stop()], **params).fit(*data)
+    assert clf.n_iter_ == 2
+    assert same_weights(weights_of(clf), States.kept[1])
+
+
+@pytest.mark.parametrize(
+    "callback",
+    [
+        EpochScoring("accuracy"),
+        EpochScoring("accuracy", on_train=True),
+        BatchScoring("accuracy"),
+        ("named", EpochScoring("accuracy", use_caching=False)),
+    ],
+)
+def test_scorings_of_skorch_are_refused_with_a_remedy(callback, data):
+    with pytest.raises(ValueError, match="(Epoch|Batch)Scoring.*use `?monitor"):
+        classifier(validation_fraction=0.2, callbacks=[callback]).fit(*data)
+
+
+def test_callbacks_that_only_watch_work(data, capsys):
+    watching = [PrintLog(), PassthroughScoring("train_loss", on_train=True), ProgressBar()]
+    clf = classifier(validation_fraction=0.2, callbacks=watching).fit(*data)
+    assert clf.n_iter_ == 4
+    bare = classifier(validation_fraction=0.2).fit(*data)
+    assert same_weights(weights_of(clf), weights_of(bare))
+
+
+@pytest.mark.parametrize("value", ["x", 3, ("name", "x"), ("a", "b", "c"), dict])
+def test_what_is_no_callback_is_named(value, data):
+    with pytest.raises(TypeError, match="callbacks must hold skorch callbacks"):
+        classifier(callbacks=[value]).fit(*data)
+
+
+@pytest.mark.parametrize("name", ["best_epoch", "lr_schedule"])
+def test_a_name_that_is_taken_is_named(name, data):
+    params = {"callbacks": [(name, PrintLog(sink=len))]}
+    with pytest.raises(ValueError, match=f"callbacks holds the name '{name}'.*another name"):
+        classifier(validation_fraction=0.2, **params).fit(*data)
+    classifier(lr_schedule=None, **params).fit(*data)
+
+
+def test_callbacks_may_be_named_switched_off_and_set_by_net_params(data):
+    stopping = ("stop", EarlyStopping("train_loss", threshold=10))
+    clf = classifier(max_epochs=9, callbacks=[stopping])
+    assert clf.set_params(net_params={"callbacks__stop__patience": 2}).fit(*data).n_iter_ == 3
+    assert clf.set_params(net_params={"callbacks__stop": None}).fit(*data).n_iter_ == 9
+    assert classifier(max_epochs=3, callbacks=[("none", None)]).fit(*data).n_iter_ == 3
+
+
+@pytest.mark.parametrize(
+    "callback",
+    [
+        EarlyStopping(),
+        Checkpoint(monitor="valid_loss_best"),
+        LRScheduler("ReduceLROnPlateau", monitor="valid_loss"),
+    ],
+)
+def test_callbacks_that_need_a_validation_set_say_so(callback, data, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="set validation_fraction"):
+        classifier(callbacks=[callback]).fit(*data)
+
+
+def test_an_error_of_a_callback_of_ones_own_stays_as_it_is(data):
+    class Broken(Callback):
+        def on_epoch_end(self, net, **kwargs):
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        classifier(callbacks=[Broken()]).fit(*data)
+
+
+# -- the learning rate ----------------------------------------------------------------------
+
+
+class Rates(Callback):
+    """Keep the learning rates of each batch in a list of the class."""
+
+    kept = []
+
+    def on_batch_begin(self, net, training, **kwargs):
+        if training:
+            self.kept.append([group["lr"] for group in net.optimizer_.param_groups])
+
+
+@pytest.fixture
+def rates():
+    Rates.kept.clear()
+    return Rates.kept
+
+
+def epochs_of(rates):
+    """Return the distinct rates of the first group, in the order of their use."""
+    return list(dict.fromkeys(rate for rate, *_ in rates))
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_scheduler_of_ones_own_takes_the_place_of_the_default(named, rates, data):
+    own = LRScheduler("StepLR", step_size=2, gamma=0.1)
+    own = ("lr_schedule", own) if named else own
+    clf = classifier(callbacks=[own, Rates()], lr=0.01, warm_start=True).fit(*data)
+    np.testing.assert_allclose(epochs_of(rates), [0.01, 0.001])
+    first = list(rates)
+    rates.clear()
+    clf.fit(*data)  # and starts with each training
+    np.testing.assert_allclose(rates, first)
+
+
+def test_the_class_of_a_scheduler_takes_the_place_of_the_default(rates, data):
+    class Halve(LRScheduler):
+        def __init__(self):
+            super().__init__("ExponentialLR", gamma=0.5)
+
+    classifier(callbacks=[Halve, ("rates", Rates)], lr=0.01).fit(*data)
+    np.testing.assert_allclose(epochs_of(rates), [0.01, 0.005, 0.0025, 0.00125])
+
+
+@pytest.mark.parametrize("schedule", ["one_cycle", [2], {"milestones": [2]}])
+def test_two_schedules_are_refused(schedule, data):
+    own = LRScheduler("StepLR", step_size=2)
+    with pytest.raises(ValueError, match=r"callbacks.*lr_schedule=.*set lr_schedule=None"):
+        classifier(callbacks=[own], lr_schedule=schedule).fit(*data)
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "one_cycle", [1], None])
+def test_rates_of_layers_keep_their_ratio(schedule, rates, data):
+    groups = {"optimizer__param_groups": [("backbone*", {"lr": 1e-6})]}
+    classifier(
+        lr=1e-2, lr_schedule=schedule, callbacks=[Rates()], net_params=groups, max_epochs=3
+    ).fit(*data)
+    rates = np.array(rates)
+    np.testing.assert_allclose(rates[:, 0] * 1e4, rates[:, 1], rtol=1e-12)
+    if schedule == "one_cycle":
+        assert 0.9e-2 < rates[:, 1].max() <= 1e-2
+
+
+def test_milestones_may_be_an_array(rates, data):
+    for milestones in ([2, 3], (2, 3), np.array([2, 3]), {"milestones": [2, 3]}):
+        rates.clear()
+        classifier(lr=1.0, lr_schedule=milestones, callbacks=[Rates()]).fit(*data)
+        np.testing.assert_allclose(epochs_of(rates), [1, 0.1, 0.01])
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        [0.5, 0.75],
+        np.array([0.5]),
+        [0],
+        [True],
+        [[2, 3]],
+        np.array(3),
+        ["2"],
+        {"milestones": [0.5]},
+        {"gamma": 0.5},
+        {"milestones": [2], "no_such": 1},
+        "plateau",
+        3,
+    ],
+)
+def test_schedules_without_meaning_are_refused(schedule, data):
+    with pytest.raises(ValueError, match="lr_schedule"):
+        classifier(lr_schedule=schedule).fit(*data)
+
+
+# -- net_params -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["memory", "paths"])
+def test_loading_can_be_set_whatever_the_data(kind, data, paths):
+    X, y = data if kind == "memory" else (paths, np.arange(12) % 2)
+    params = {"k": 1, "backbone": None, "max_epochs": 2, "batch_size": 8}
+    plain = classifier(**params).fit(X, y)
+    for keys in (
+        {"num_workers": 0},
+        {"num_workers": 0, "prefetch_factor": 2, "persistent_workers": True, "timeout": 5},
+        {"num_workers": 1, "prefetch_factor": 2, "pin_memory": False},
+        {"persistent_workers": False},
+    ):
+        net_params = {f"iterator_train__{key}": value for key, value in keys.items()}
+        net_params |= {f"iterator_valid__{key}": value for key, value in keys.items()}
+        clf = classifier(net_params=net_params, **params).fit(X, y)
+        np.testing.assert_array_equal(clf.predict_proba(X), plain.predict_proba(X))
+
+
+def test_workers_can_be_switched_off_for_transformed_images(data):
+    images = np.random.default_rng(0).integers(0, 255, (12, 8, 8), dtype=np.uint8)
+    clf = classifier(backbone=None, k=1, max_epochs=1, transform=lambda image: image)
+    clf.set_params(net_params={"iterator_train__num_workers": 0, "iterator_valid__num_workers": 0})
+    assert clf.fit(images, np.arange(12) % 2).predict(images).shape == (12,)
+
+
+def test_the_order_of_the_samples_can_be_kept(data):
+    class Seen(Callback):
+        seen = []
+
+        def on_batch_begin(self, net, batch, **kwargs):
+            self.seen.extend(batch[1][2].tolist())
+
+    params = {"callbacks": [Seen], "max_epochs": 1, "batch_size": 40}
+    classifier(net_params={"iterator_train__shuffle": False}, **params).fit(*data)
+    assert Seen.seen == list(range(240))
+
+
+@pytest.mark.parametrize("kind", ["memory", "paths"])
+@pytest.mark.parametrize(
+    ("key", "remedy"),
+    [
+        ("iterator_train__sampler", "sample_weight"),
+        ("iterator_train__batch_sampler", "sample_weight"),
+        ("iterator_train__batch_size", "batch_size"),
+        ("iterator_valid__batch_size", "batch_size"),
+        ("iterator_train__collate_fn", "transform"),
+        ("iterator_train__drop_last", "known keys"),
+        ("iterator_train__generator", "random_state"),
+        ("iterator_train__nonsense", "known keys"),
+        ("iterator_valid__shuffle", "known keys"),
+    ],
+)
+def test_keys_of_the_iterators_without_effect_are_refused(kind, key, remedy, data, paths):
+    X, y = data if kind == "memory" else (paths, np.arange(12) % 2)
+    clf = classifier(k=1, backbone=None, net_params={key: 3}, lr_schedule="one_cycle")
+    with pytest.raises(ValueError, match=f"(?s)net_params.*{key}.*{remedy}"):
+        clf.fit(X, y)
+
+
+# -- the net by itself ----------------------------------------------------------------------
+
+
+def test_the_net_says_that_the_estimator_is_to_be_called(data):
+    X, y = data
+    clf = classifier().fit(X, y)
+    before = weights_of(clf)
+    for method in ("predict", "predict_proba", "forward"):
+        with pytest.raises(TypeError, match="estimator"):
+            getattr(clf.net_, method)(X)
+    for method in ("fit", "partial_fit"):
+        with pytest.raises(TypeError, match="estimator"):
+            getattr(clf.net_, method)(X, y)
+    assert same_weights(before, weights_of(clf))
+    assert len(clf.net_.history) == 4
+    with torch.no_grad():
+        scores = clf.net_.module_(torch.from_numpy(X))
+    np.testing.assert_allclose(scores, clf.decision_function(X), rtol=1e-5, atol=1e-5)
+
+
+# -- training that diverges -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", ["noised_hinge", "cross_entropy", torch.nn.CrossEntropyLoss])
+def test_training_stops_where_the_loss_is_no_number(loss, data):
+    clf = classifier(loss=loss, lr=1e30, max_epochs=50, validation_fraction=0.2)
+    with pytest.raises(ValueError, match=r"loss is (nan|inf) in epoch [12]\D.*lr=1e\+30"):
+        clf.fit(*data)
+
+
+def test_no_epoch_follows_one_with_a_loss_that_is_no_number(data):
+    class Log(torch.nn.Module):
+        def forward(self, input, target):
+            loss = torch.nn.functional.cross_entropy(input, target)
+            return loss * (np.inf if len(States.kept) == 2 else 1)
+
+    with pytest.raises(ValueError, match="loss is inf in epoch 3"):
+        classifier(loss=Log, callbacks=[States()], batch_size=240).fit(*data)
+    assert len(States.kept) == 2
 
 
 # -- torch criteria -------------------------------------------------------------------------
@@ -174,3 +566,34 @@ def test_a_class_of_weight_zero_is_left_as_it_is():
     criterion = make_criterion(torch.nn.CrossEntropyLoss, {"weight": weight}, {})
     assert torch.equal(criterion.log_class_weight, torch.tensor([1.0, 2, 1]).double().log())
     assert make_criterion(torch.nn.MultiMarginLoss, None, {}).log_class_weight is None
+
+
+# -- optimizers and devices -----------------------------------------------------------------
+
+
+def test_an_optimizer_that_does_not_fit_is_named(data):
+    lbfgs = torch.optim.LBFGS
+    with pytest.raises(ValueError, match=r"optimizer=LBFGS.*weight_decay=None"):
+        classifier(optimizer=lbfgs, weight_decay=0.1).fit(*data)
+    with pytest.raises(ValueError, match=r"optimizer=Muon cannot be used"):
+        classifier(optimizer=torch.optim.Muon).fit(*data)
+    net_params = {"iterator_train__num_workers": 0}
+    with pytest.raises(ValueError, match=r"optimizer=Muon cannot be used"):
+        classifier(optimizer=torch.optim.Muon, net_params=net_params).fit(*data)
+    search = {"optimizer__line_search_fn": "strong_wolfe"}
+    clf = classifier(optimizer=lbfgs, batch_size=240, lr=1, lr_schedule=None, net_params=search)
+    losses = clf.fit(*data).history_[:, "train_loss"]
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("device", ["meta", "mps", "xpu", "cuda:99", "no such", 3.5])
+def test_a_device_that_cannot_compute_is_named(device):
+    with pytest.raises(ValueError, match="device=.*cannot be used.*Use 'auto'"):
+        resolve_device(device)
+
+
+def test_a_device_that_can_is_taken():
+    for device in ("cpu", torch.device("cpu"), "cpu:0"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert resolve_device(device) == str(device)

@@ -1,11 +1,46 @@
 """Callbacks of the training loop: the best epoch, the progress bar, the learning rate."""
 
 import copy
+import inspect
+from functools import partial
+from numbers import Integral
 
-from skorch.callbacks import Callback, LRScheduler
-from torch.optim.lr_scheduler import OneCycleLR
+import numpy as np
+from skorch.callbacks import BatchScoring, Callback, EpochScoring, LRScheduler
+from torch.optim.lr_scheduler import MultiStepLR, OneCycleLR, ReduceLROnPlateau
 
-from ._net import StopTraining
+
+def own_callback(callback):
+    """Return a copy of a user's callback, so that fitting leaves parameters alone.
+
+    Parameters
+    ----------
+    callback : Callback instance or class, or pair of a name and one (or None)
+
+    Raises
+    ------
+    TypeError, ValueError
+        When it is no skorch callback, or one that cannot work here.
+    """
+    if isinstance(callback, (tuple, list)) and len(callback) == 2:
+        name, own = callback
+        return name, None if own is None else own_callback(own)
+    own = callback() if isinstance(callback, type) else copy.deepcopy(callback)
+    if not isinstance(own, Callback):
+        raise TypeError(
+            "callbacks must hold skorch callbacks, or pairs of a name and a callback, "
+            f"got {callback!r}."
+        )
+    if isinstance(own, (BatchScoring, EpochScoring)):
+        raise ValueError(
+            f"callbacks holds {type(own).__name__}, which needs the predictions of the net, but "
+            "predictions are made by the estimator: use monitor= for a metric of the "
+            "validation set."
+        )
+    if isinstance(own, LRScheduler) and own.policy not in ("ReduceLROnPlateau", ReduceLROnPlateau):
+        # As each training has a new optimizer, schedules start with it.
+        vars(own).setdefault("last_epoch", -1)
+    return own
 
 
 class BestEpoch(Callback):
@@ -16,7 +51,7 @@ class BestEpoch(Callback):
     monitor : str
         Name of a column of the history; the larger the better, except for "valid_loss".
     patience : int, optional
-        Number of epochs without improvement after which training stops.
+        Number of epochs without improvement after which the net is exhausted.
     """
 
     def __init__(self, monitor, patience=None):
@@ -36,7 +71,7 @@ class BestEpoch(Callback):
             self.best_, self.best_epoch_ = value, epoch
             self.state_ = copy.deepcopy(net.module_.state_dict())
         elif self.patience is not None and epoch - self.best_epoch_ >= self.patience:
-            raise StopTraining
+            net.exhausted_ = True
 
     def on_train_end(self, net, **kwargs):
         if self.state_ is not None:
@@ -75,7 +110,7 @@ class _Schedule(LRScheduler):
 
 
 class _FromOptimizer:
-    """Let a user's function of the optimizer stand where skorch expects a scheduler class."""
+    """Let a function of the optimizer stand where skorch expects a scheduler class."""
 
     def __init__(self, function):
         self.function = function
@@ -84,7 +119,12 @@ class _FromOptimizer:
         return self.function(optimizer)
 
 
-def lr_scheduler(lr_schedule, max_epochs, n_batches, lr):
+def _one_cycle(optimizer, n_steps):
+    rates = [group["lr"] for group in optimizer.param_groups]
+    return OneCycleLR(optimizer, max_lr=rates, total_steps=n_steps)
+
+
+def lr_scheduler(lr_schedule, max_epochs, n_batches):
     """Return the skorch callback of a learning-rate schedule, which starts with each training.
 
     Parameters
@@ -93,21 +133,33 @@ def lr_scheduler(lr_schedule, max_epochs, n_batches, lr):
         The last three are epochs at which the rate is divided by ten, the arguments of torch's
         ``MultiStepLR``, and a function from the optimizer to a torch scheduler.
     max_epochs, n_batches : int
-    lr : float
     """
-    anew = {"last_epoch": -1}
-    if lr_schedule == "cosine":
-        return _Schedule("CosineAnnealingLR", T_max=max_epochs, **anew)
-    if lr_schedule == "one_cycle":
-        n_steps = max_epochs * n_batches + 1
-        return _Schedule(OneCycleLR, step_every="batch", max_lr=lr, total_steps=n_steps, **anew)
     if callable(lr_schedule):
         return _Schedule(_FromOptimizer(lr_schedule))
     if isinstance(lr_schedule, dict):
-        return _Schedule("MultiStepLR", **(anew | lr_schedule))
-    if isinstance(lr_schedule, (list, tuple)):
-        return _Schedule("MultiStepLR", milestones=list(lr_schedule), gamma=0.1, **anew)
+        return _multi_step(**lr_schedule)
+    if np.ndim(lr_schedule) == 1:
+        return _multi_step(milestones=lr_schedule)
+    if np.ndim(lr_schedule) == 0 and lr_schedule == "cosine":
+        return _Schedule("CosineAnnealingLR", T_max=max_epochs, last_epoch=-1)
+    if lr_schedule == "one_cycle":
+        cycle = _FromOptimizer(partial(_one_cycle, n_steps=max_epochs * n_batches + 1))
+        return _Schedule(cycle, step_every="batch")
     raise ValueError(
         "lr_schedule must be None, 'cosine', 'one_cycle', a sequence of epochs, a dict of "
         f"MultiStepLR's arguments or a function of the optimizer, got {lr_schedule!r}."
     )
+
+
+def _multi_step(**params):
+    """Return the callback of torch's MultiStepLR, or raise if its arguments have no meaning."""
+    try:
+        inspect.signature(MultiStepLR).bind("optimizer", **params)
+    except TypeError as error:
+        raise ValueError(f"lr_schedule={params!r} is no dict for MultiStepLR: {error}.") from error
+    milestones = list(params["milestones"])
+    if not all(isinstance(m, Integral) and not isinstance(m, bool) and m > 0 for m in milestones):
+        raise ValueError(
+            f"lr_schedule must hold epochs, as integers from 1, got {params['milestones']!r}."
+        )
+    return _Schedule("MultiStepLR", **{"last_epoch": -1, **params, "milestones": milestones})

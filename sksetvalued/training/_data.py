@@ -5,6 +5,15 @@ from torch.utils.data import DataLoader, Dataset
 
 from ..inputs import Inputs
 
+#: Arguments of a DataLoader that concern its worker processes.
+OF_WORKERS = {
+    "multiprocessing_context",
+    "persistent_workers",
+    "prefetch_factor",
+    "timeout",
+    "worker_init_fn",
+}
+
 
 def take_rows(data, indices):
     """Gather rows of a tensor or of inputs."""
@@ -122,7 +131,8 @@ def make_batches(dataset, batch_size, shuffle=False, **loader_params):
     shuffle : bool
         Draw the order from torch's generator.
     **loader_params
-        Arguments of :class:`torch.utils.data.DataLoader`; not used for data in memory.
+        Arguments of :class:`torch.utils.data.DataLoader`; not used for data in memory, and
+        those of workers only where there are workers.
     """
     indices = BatchIndices(len(dataset), batch_size, shuffle)
     if dataset.inputs.in_memory:
@@ -131,6 +141,8 @@ def make_batches(dataset, batch_size, shuffle=False, **loader_params):
     # the same with any number of workers, and as for data in memory.
     generator = torch.Generator()
     generator.set_state(torch.get_rng_state())
+    if not loader_params.get("num_workers"):
+        loader_params = {k: v for k, v in loader_params.items() if k not in OF_WORKERS}
     return DataLoader(
         dataset,
         batch_sampler=_IndexLists(indices),

@@ -1,17 +1,19 @@
 """The skorch net inside every deep estimator."""
 
 import contextlib
+import math
 import time
 
 import torch
 from skorch import NeuralNet
 from skorch.callbacks import Callback, LRScheduler
+from skorch.exceptions import SkorchException
 
-from ._data import make_batches
+from ._data import TrainingSet, make_batches
 
 
 class StopTraining(Exception):
-    """Raised when a callback ends the training early."""
+    """Raised at the end of an epoch to end the training early."""
 
 
 def _defines(callback, hook):
@@ -24,9 +26,12 @@ class SetNet(NeuralNet):
     """skorch net that trains on :class:`TrainingSet` batches.
 
     It differs from its parent in what costs time: batches come whole, losses stay on the device
-    until the epoch ends, and hooks of single batches are called only for callbacks that define
-    them. The monitor is computed from the outputs of the validation pass. Everything else
-    (callbacks, history, optimizers, nested parameters) is skorch's.
+    until the epoch ends, and single batches are recorded, and their hooks called, only for
+    callbacks that define such hooks; otherwise the history has the last batch of each pass. The
+    monitor is computed from the outputs of the validation pass. Data are prepared, and
+    predictions made, by the estimator: `fit` and `predict` of the net refuse other data, and
+    skorch's scoring callbacks cannot work. Callbacks, history, optimizers and nested parameters
+    are skorch's.
 
     Parameters
     ----------
@@ -58,19 +63,52 @@ class SetNet(NeuralNet):
         self._hooks = {**defined, "on_batch_begin": on_batch, "on_batch_end": on_batch}
         return self
 
-    def notify(self, method_name, **kwargs):
-        if not self._hooks.get(method_name, True):
-            return
+    def initialize_optimizer(self, triggered_directly=None):
         try:
+            return super().initialize_optimizer(triggered_directly)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"optimizer={self.optimizer.__name__} cannot be used: {error}"
+            ) from error
+
+    def notify(self, method_name, **kwargs):
+        if method_name == "on_epoch_end":
+            self._end_epoch(**kwargs)
+        elif self._hooks.get(method_name, True):
             super().notify(method_name, **kwargs)
+
+    def _end_epoch(self, dataset_valid=None, **kwargs):
+        try:
+            super().notify("on_epoch_end", dataset_valid=dataset_valid, **kwargs)
         except KeyboardInterrupt as stop:
-            if method_name != "on_epoch_end":
-                raise
             # skorch's EarlyStopping ends the training in this way.
             raise StopTraining from stop
+        except (KeyError, ValueError, SkorchException) as error:
+            if dataset_valid is not None or "valid_" not in str(error):
+                raise
+            raise ValueError(
+                f"A callback needs a validation set ({error}): set validation_fraction, for "
+                "example to 0.1."
+            ) from error
+        if self.exhausted_:
+            raise StopTraining
 
     def check_data(self, X, y=None):
-        """Accept what the estimator has validated."""
+        """Accept what the estimator has validated, and nothing else."""
+        if not (isinstance(X, tuple) and isinstance(X[0], TrainingSet)):
+            raise TypeError(
+                f"{type(self).__name__} trains on what an estimator has prepared: call `fit` or "
+                "`partial_fit` of the estimator."
+            )
+
+    def get_dataset(self, X, y=None):
+        """Accept what the estimator has prepared, and nothing else."""
+        if not isinstance(X, TrainingSet):
+            raise TypeError(
+                f"{type(self).__name__} reads what an estimator has prepared: call `predict`, "
+                "`decision_function` or `predict_set` of the estimator, or `module_` on a tensor."
+            )
+        return X
 
     def get_split_datasets(self, X, y=None, **fit_params):
         """Return the training set and the validation set, prepared by the estimator."""
@@ -81,10 +119,8 @@ class SetNet(NeuralNet):
     def get_iterator(self, dataset, training=False):
         """Return the batches of `dataset`."""
         prefix = "iterator_train" if training else "iterator_valid"
-        params = self.get_params_for(prefix)
-        batch_size = params.pop("batch_size", self.batch_size)
-        shuffle = params.pop("shuffle", training)
-        return make_batches(dataset, batch_size, shuffle, **params)
+        params = {"shuffle": training, **self.get_params_for(prefix)}
+        return make_batches(dataset, self.batch_size, **params)
 
     def autocast(self):
         """Return the context in which the network runs."""
@@ -160,15 +196,28 @@ class SetNet(NeuralNet):
             losses.append(step["loss"].detach())
             sizes.append(len(batch[0]))
             if self._hooks["on_batch_end"]:
-                self.history.record_batch(f"{prefix}_loss", losses[-1].item())
-                self.history.record_batch(f"{prefix}_batch_size", sizes[-1])
+                self._record_batch(prefix, losses[-1], sizes[-1])
                 self.notify("on_batch_end", batch=batch, training=training, **step)
         self._record_epoch(prefix, losses, sizes, time.perf_counter() - start)
 
+    def _record_batch(self, prefix, loss, size):
+        self.history.record_batch(f"{prefix}_loss", loss.item())
+        self.history.record_batch(f"{prefix}_batch_size", size)
+
     def _record_epoch(self, prefix, losses, sizes, seconds):
+        losses = torch.stack(losses).cpu()
+        if not self._hooks["on_batch_end"]:
+            self.history.new_batch()
+            self._record_batch(prefix, losses[-1], sizes[-1])
         sizes = torch.tensor(sizes, dtype=torch.float64)
-        losses = torch.stack(losses).double().cpu()
-        self._record_best(f"{prefix}_loss", float(losses @ sizes / sizes.sum()), -1)
+        loss = float(losses.double() @ sizes / sizes.sum())
+        if prefix == "train" and not math.isfinite(loss):
+            raise ValueError(
+                f"Training diverged: the loss is {loss} in epoch {len(self.history)}. Use a "
+                f"smaller rate than lr={self.lr}, scale the features, for example by a "
+                "StandardScaler, or check the loss."
+            )
+        self._record_best(f"{prefix}_loss", loss, -1)
         self.history.record(f"{prefix}_batch_count", len(losses))
         self.history.record(f"{prefix}_dur", seconds)
         if prefix == "valid" and self._monitors_metric():
@@ -179,6 +228,11 @@ class SetNet(NeuralNet):
         self.history.record(name, value)
         self.history.record(f"{name}_best", all(sign * value > v for v in earlier))
 
+    def fit(self, X, y=None, **fit_params):
+        """Train anew on ``X``, a pair of training and validation sets."""
+        self.check_data(X, y)
+        return super().fit(X, y, **fit_params)
+
     def partial_fit(self, X, y=None, classes=None, **fit_params):
         """Train on ``X``, a pair of training and validation sets, for `epochs` epochs.
 
@@ -186,7 +240,7 @@ class SetNet(NeuralNet):
         """
         if not self.initialized_:
             self.initialize()
-        self.interrupted_ = False
+        self.interrupted_ = self.exhausted_ = False
         self.notify("on_train_begin", X=X, y=y)
         try:
             self.fit_loop(X, y, **fit_params)

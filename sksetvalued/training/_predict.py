@@ -33,7 +33,6 @@ def iter_outputs(net, inputs, batch_size):
     dataset = TrainingSet(inputs, torch.zeros(len(inputs), dtype=torch.int8))
     params = loader_params(inputs, net.device)
     params |= net.get_params_for("iterator_valid")
-    params.pop("batch_size", None)
     params["persistent_workers"] = False
     batches = make_batches(dataset, batch_size, **params)
     for x in _samples(batches, inputs, net.device):

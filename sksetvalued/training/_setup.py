@@ -1,12 +1,14 @@
 """From the training parameters of an estimator to a skorch net."""
 
-import copy
+import inspect
 import multiprocessing
 import os
 
 import torch
+from skorch.callbacks import LRScheduler
 
-from ._callbacks import BestEpoch, EpochProgress, lr_scheduler
+from ._callbacks import BestEpoch, EpochProgress, lr_scheduler, own_callback
+from ._data import OF_WORKERS
 from ._net import SetNet
 
 OPTIMIZERS = {
@@ -15,7 +17,23 @@ OPTIMIZERS = {
     "sgd": (torch.optim.SGD, {"momentum": 0.9, "nesterov": True, "fused": True}),
 }
 
-NET_PREFIXES = ("optimizer__", "iterator_train__", "iterator_valid__", "compile__")
+#: Beginnings of the keys of `net_params`.
+NET_PREFIXES = ("callbacks__", "compile__", "iterator_train__", "iterator_valid__", "optimizer__")
+
+#: What can be set of the iterators.
+ITERATOR_KEYS = {
+    "iterator_train": {*OF_WORKERS, "num_workers", "pin_memory", "shuffle"},
+    "iterator_valid": {*OF_WORKERS, "num_workers", "pin_memory"},
+}
+
+#: What to use in place of other arguments of a DataLoader.
+INSTEAD = {
+    "batch_sampler": "weigh the samples by sample_weight",
+    "batch_size": "set the parameter batch_size",
+    "collate_fn": "use transform, or a torch Dataset",
+    "generator": "set random_state",
+    "sampler": "weigh the samples by sample_weight",
+}
 
 
 def resolve_device(device):
@@ -24,7 +42,7 @@ def resolve_device(device):
     Raises
     ------
     ValueError
-        When the device does not exist here.
+        When the device does not exist here, or cannot compute.
     """
     if isinstance(device, str) and device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
@@ -32,9 +50,11 @@ def resolve_device(device):
         resolved = torch.device(device)
         if resolved.type == "cuda" and not torch.cuda.is_available():
             raise RuntimeError("torch sees no CUDA device here")
-    except (RuntimeError, TypeError) as error:
+        torch.zeros((), device=resolved).item()
+    except (AssertionError, RuntimeError, TypeError) as error:
+        reason = str(error).splitlines()[0].split(". ")[0]  # torch goes on at length
         raise ValueError(
-            f"device={device!r} cannot be used: {error}. Use 'auto', 'cpu' or 'cuda'."
+            f"device={device!r} cannot be used: {reason}. Use 'auto', 'cpu' or 'cuda'."
         ) from error
     return str(resolved)
 
@@ -80,14 +100,31 @@ def resolve_optimizer(optimizer):
 def check_net_params(net_params):
     """Return `net_params` as a dict, or raise naming the bad key."""
     net_params = dict(net_params or {})
-    known = {"callbacks__*", *(f"{prefix}*" for prefix in NET_PREFIXES)}
     for key in net_params:
-        if not key.startswith((*NET_PREFIXES, "callbacks__")):
+        if not key.startswith(NET_PREFIXES):
             raise ValueError(
                 f"net_params has an unknown key {key!r}; keys are those of the skorch net, "
-                f"of the form {sorted(known)}."
+                f"of the form {[f'{prefix}*' for prefix in NET_PREFIXES]}."
             )
+        part, name = key.split("__", 1)
+        known = ITERATOR_KEYS.get(part)
+        if known is not None and name not in known:
+            instead = INSTEAD.get(name, f"the known keys of {part} are {sorted(known)}")
+            raise ValueError(f"net_params cannot set {key!r}: {instead}.")
     return net_params
+
+
+def optimizer_params(optimizer, defaults, weight_decay):
+    """Return the arguments of an optimizer's class, or raise if it has no weight decay."""
+    if weight_decay is None:
+        return defaults
+    known = inspect.signature(optimizer).parameters
+    if "weight_decay" not in known and "kwargs" not in known:
+        raise ValueError(
+            f"optimizer={optimizer.__name__} has no weight decay, got "
+            f"weight_decay={weight_decay}: set weight_decay=None."
+        )
+    return {**defaults, "weight_decay": weight_decay}
 
 
 def default_workers():
@@ -104,10 +141,9 @@ def loader_params(inputs, device):
     """Return the DataLoader arguments for inputs that are not in memory."""
     if inputs.in_memory:
         return {}
-    workers = default_workers()
     return {
-        "num_workers": workers,
-        "persistent_workers": workers > 0,
+        "num_workers": default_workers(),
+        "persistent_workers": True,
         "pin_memory": torch.device(device).type == "cuda",
     }
 
@@ -127,12 +163,11 @@ def make_net(module, criterion, inputs, monitor, n_batches, options):
     options : dict
         Training parameters by their names in the estimators; `device` and `batch_size` resolved.
     """
-    optimizer, optimizer_params = resolve_optimizer(options["optimizer"])
+    optimizer, defaults = resolve_optimizer(options["optimizer"])
     net_params = check_net_params(options["net_params"])
     loader = loader_params(inputs, options["device"])
-    if options["weight_decay"] is not None:
-        optimizer_params = optimizer_params | {"weight_decay": options["weight_decay"]}
-    params = {f"optimizer__{k}": v for k, v in optimizer_params.items()}
+    defaults = optimizer_params(optimizer, defaults, options["weight_decay"])
+    params = {f"optimizer__{k}": v for k, v in defaults.items()}
     params |= {f"iterator_train__{k}": v for k, v in loader.items()}
     params |= {f"iterator_valid__{k}": v for k, v in loader.items()}
     net = SetNet(
@@ -153,29 +188,51 @@ def make_net(module, criterion, inputs, monitor, n_batches, options):
     try:
         return net.initialize()
     except (TypeError, ValueError) as error:
-        if not net_params:
+        blamed = {k: v for k, v in net_params.items() if not k.startswith("iterator")}
+        if not blamed:
             raise
-        raise ValueError(f"net_params={net_params!r} cannot be used: {error}") from error
+        raise ValueError(f"net_params={blamed!r} cannot be used: {error}") from error
 
 
 def make_callbacks(monitor, n_batches, options):
-    """Return the user's callbacks and those that the training parameters ask for."""
-    callbacks = [_copied(callback) for callback in options["callbacks"] or ()]
-    if options["lr_schedule"] is not None:
-        schedule = lr_scheduler(
-            options["lr_schedule"], options["max_epochs"], n_batches, options["lr"]
-        )
-        callbacks.append(("lr_schedule", schedule))
+    """Return the user's callbacks with those that the training parameters ask for.
+
+    The one that keeps the best epoch comes first: at the end of training, the others see the
+    weights that are kept, or put their own in place.
+    """
+    own = [own_callback(callback) for callback in options["callbacks"] or ()]
+    first, last = [], []
+    if monitor is not None:
+        first.append(("best_epoch", BestEpoch(monitor.name, options["patience"])))
+    lr_schedule = _lr_schedule(options["lr_schedule"], own)
+    if lr_schedule is not None:
+        schedule = lr_scheduler(lr_schedule, options["max_epochs"], n_batches)
+        last.append(("lr_schedule", schedule))
     if options["verbose"]:
         name = monitor.name if monitor else None
-        callbacks.append(("progress", EpochProgress(options["max_epochs"], name)))
-    if monitor is not None:
-        callbacks.append(("best_epoch", BestEpoch(monitor.name, options["patience"])))
-    return callbacks
+        last.append(("progress", EpochProgress(options["max_epochs"], name)))
+    taken = dict(first + last)
+    for callback in own:
+        if isinstance(callback, tuple) and callback[0] in taken:
+            raise ValueError(
+                f"callbacks holds the name {callback[0]!r}, which is that of a callback of the "
+                "estimator itself: use another name."
+            )
+    return first + own + last
 
 
-def _copied(callback):
-    """Copy a user's callback, so that fitting leaves the estimator's parameters alone."""
-    if isinstance(callback, type):
-        return callback()
-    return copy.deepcopy(callback)
+def _lr_schedule(lr_schedule, own):
+    """Return the schedule, or None if the user's callbacks hold one and it is the default."""
+    schedulers = [
+        callback
+        for callback in (c[1] if isinstance(c, tuple) else c for c in own)
+        if isinstance(callback, LRScheduler)
+    ]
+    if not schedulers or lr_schedule is None:
+        return lr_schedule
+    if isinstance(lr_schedule, str) and lr_schedule == "cosine":
+        return None
+    raise ValueError(
+        f"callbacks holds {schedulers[0]!r} beside lr_schedule={lr_schedule!r}: two schedules "
+        "would multiply; set lr_schedule=None to use your own."
+    )
