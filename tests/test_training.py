@@ -15,6 +15,7 @@ from skorch.callbacks import (
     Checkpoint,
     EarlyStopping,
     EpochScoring,
+    EpochTimer,
     GradientNormClipping,
     LRScheduler,
     PassthroughScoring,
@@ -104,21 +105,31 @@ def test_a_checkpoint_names_its_files_by_epoch_and_batch(data, tmp_path):
     assert len(net.history) == 2
 
 
-def test_the_last_batch_of_an_epoch_is_recorded_and_only_that(data):
+def test_batches_are_recorded_where_callbacks_may_read_them(data):
     class OnBatch(Callback):
         def on_batch_end(self, net, **kwargs):
             pass
 
     clf = classifier(batch_size=50, validation_fraction=0.4)
-    some_batches, all_batches = (
-        clone(clf).set_params(callbacks=[callback]).fit(*data).history_
-        for callback in (GradientNormClipping(), OnBatch())
+    at_the_end, one_by_one, none = (
+        clone(clf).set_params(callbacks=callbacks).fit(*data).history_
+        for callbacks in ([GradientNormClipping()], [OnBatch()], None)
     )
-    for some, full in zip(some_batches, all_batches, strict=True):
-        for prefix in ("train", "valid"):
-            rows = [[b for b in h["batches"] if f"{prefix}_loss" in b] for h in (some, full)]
-            assert len(rows[0]) == 1 < len(rows[1])
-            assert rows[0][-1] == rows[1][-1]
+    assert at_the_end[:, "batches"] == one_by_one[:, "batches"]
+    assert [len(rows) for rows in at_the_end[:, "batches"]] == [3 + 2] * 4
+    assert none[:, "batches"] == [[]] * 4
+    columns = ("train_loss", "valid_loss", "train_batch_count")
+    assert at_the_end[:, columns] == none[:, columns]
+
+
+@pytest.mark.parametrize("on_train", [True, False])
+def test_averages_over_the_batches_are_those_of_the_net(on_train, data):
+    name = "train_loss" if on_train else "valid_loss"
+    own = ("mine", PassthroughScoring(name, on_train=on_train))
+    clf = classifier(validation_fraction=0.4, batch_size=50)
+    expected = clone(clf).fit(*data).history_[:, name]
+    found = clf.set_params(callbacks=[own]).fit(*data).history_[:, name]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_the_weights_saved_at_the_end_are_those_that_are_kept(data, tmp_path):
@@ -186,7 +197,7 @@ def test_scorings_of_skorch_are_refused_with_a_remedy(callback, data):
 
 
 def test_callbacks_that_only_watch_work(data, capsys):
-    watching = [PrintLog(), PassthroughScoring("train_loss", on_train=True), ProgressBar()]
+    watching = [PrintLog(), EpochTimer(), ProgressBar()]
     clf = classifier(validation_fraction=0.2, callbacks=watching).fit(*data)
     assert clf.n_iter_ == 4
     bare = classifier(validation_fraction=0.2).fit(*data)

@@ -109,6 +109,10 @@ class _Schedule(LRScheduler):
         self.lr_scheduler_ = None
 
 
+#: Callbacks of the estimators, which read no batches in the history.
+OWN = (BestEpoch, EpochProgress, _Schedule)
+
+
 class _FromOptimizer:
     """Let a function of the optimizer stand where skorch expects a scheduler class."""
 

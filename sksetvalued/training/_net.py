@@ -9,6 +9,7 @@ from skorch import NeuralNet
 from skorch.callbacks import Callback, LRScheduler
 from skorch.exceptions import SkorchException
 
+from ._callbacks import OWN
 from ._data import TrainingSet, make_batches
 
 
@@ -26,8 +27,8 @@ class SetNet(NeuralNet):
     """skorch net that trains on :class:`TrainingSet` batches.
 
     It differs from its parent in what costs time: batches come whole, losses stay on the device
-    until the epoch ends, and single batches are recorded, and their hooks called, only for
-    callbacks that define such hooks; otherwise the history has the last batch of each pass. The
+    until the epoch ends, hooks of single batches are called only for callbacks that define them,
+    and batches are recorded in the history only where callbacks of the user may read them. The
     monitor is computed from the outputs of the validation pass. Data are prepared, and
     predictions made, by the estimator: `fit` and `predict` of the net refuse other data, and
     skorch's scoring callbacks cannot work. Callbacks, history, optimizers and nested parameters
@@ -61,6 +62,7 @@ class SetNet(NeuralNet):
         }
         on_batch = defined["on_batch_begin"] or defined["on_batch_end"]
         self._hooks = {**defined, "on_batch_begin": on_batch, "on_batch_end": on_batch}
+        self._keeps_batches = not all(isinstance(callback, OWN) for _, callback in self.callbacks_)
         return self
 
     def initialize_optimizer(self, triggered_directly=None):
@@ -196,19 +198,20 @@ class SetNet(NeuralNet):
             losses.append(step["loss"].detach())
             sizes.append(len(batch[0]))
             if self._hooks["on_batch_end"]:
-                self._record_batch(prefix, losses[-1], sizes[-1])
+                self._record_batch(prefix, losses[-1].item(), sizes[-1])
                 self.notify("on_batch_end", batch=batch, training=training, **step)
         self._record_epoch(prefix, losses, sizes, time.perf_counter() - start)
 
     def _record_batch(self, prefix, loss, size):
-        self.history.record_batch(f"{prefix}_loss", loss.item())
+        self.history.record_batch(f"{prefix}_loss", loss)
         self.history.record_batch(f"{prefix}_batch_size", size)
 
     def _record_epoch(self, prefix, losses, sizes, seconds):
         losses = torch.stack(losses).cpu()
-        if not self._hooks["on_batch_end"]:
-            self.history.new_batch()
-            self._record_batch(prefix, losses[-1], sizes[-1])
+        if self._keeps_batches and not self._hooks["on_batch_end"]:
+            for loss, size in zip(losses.tolist(), sizes, strict=True):
+                self.history.new_batch()
+                self._record_batch(prefix, loss, size)
         sizes = torch.tensor(sizes, dtype=torch.float64)
         loss = float(losses.double() @ sizes / sizes.sum())
         if prefix == "train" and not math.isfinite(loss):
