@@ -329,6 +329,8 @@ def _backbone_params(model):
 def _statistics(state):
     from .networks import ChannelStatistics
 
+    if "normalize.scale" in state:
+        return state["normalize.scale"]
     if "normalize.mean" not in state:
         return None
     mean, std = (state[f"normalize.{name}"].flatten().tolist() for name in ("mean", "std"))

@@ -44,8 +44,19 @@ class Inputs(ABC):
         ``training`` selects the transform: that of training or that of evaluation.
         """
 
-    def statistics(self):
-        """Return the (mean, std) per channel that standardise the images, or None."""
+    def statistics(self, sample_weight=None):
+        """Return what a network is told about the values it will see, or None.
+
+        Parameters
+        ----------
+        sample_weight : Tensor of shape (n_samples,), optional
+
+        Returns
+        -------
+        statistics : ChannelStatistics, Tensor or None
+            The channels of images; of tables the root mean square of each column, which the
+            weights enter.
+        """
         return None
 
     def to(self, device):

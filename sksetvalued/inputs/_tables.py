@@ -5,6 +5,17 @@ import torch
 
 from ._base import Inputs
 
+#: Rows that are squared together.
+STATISTICS_ROWS = 1024
+
+
+def _shares(sample_weight, n_samples):
+    """Return the share of each sample in the total weight."""
+    if sample_weight is None:
+        return torch.full((n_samples,), 1 / n_samples, dtype=torch.float64)
+    weight = sample_weight.double()
+    return weight / weight.sum()
+
 
 class ArrayInputs(Inputs):
     """Rows of a dense array.
@@ -42,6 +53,13 @@ class ArrayInputs(Inputs):
         if len(indices) == len(self):
             return self
         return type(self)(self.data[torch.as_tensor(indices)])
+
+    def statistics(self, sample_weight=None):
+        weight = _shares(sample_weight, len(self))
+        total = torch.zeros(self.sample_shape[0], dtype=torch.float64)
+        for rows, share in zip(self.data.split(STATISTICS_ROWS), weight.split(STATISTICS_ROWS)):
+            total += share @ rows.double().square()
+        return total.sqrt()
 
     def to(self, device):
         if torch.device(device).type == "cuda":
@@ -136,3 +154,10 @@ class SparseInputs(Inputs):
         if len(indices) == len(self):
             return self
         return type(self)(self.data[np.asarray(indices)], keep_sparse=self.keep_sparse)
+
+    def statistics(self, sample_weight=None):
+        share = _shares(sample_weight, len(self)).numpy()
+        squares = np.square(self.data.data, dtype=np.float64)
+        squares *= np.repeat(share, np.diff(self.data.indptr))
+        total = np.bincount(self.data.indices, weights=squares, minlength=self.data.shape[1])
+        return torch.from_numpy(total).sqrt()

@@ -195,7 +195,7 @@ class SampleInputs(Inputs):
             f"{self.describe(second)} is {_form(other)}; {remedy}."
         )
 
-    def statistics(self):
+    def statistics(self, sample_weight=None):
         return channel_statistics(self) if len(self.sample_shape) == 3 else None
 
 

@@ -2,12 +2,14 @@
 
 from sksetvalued.networks._backbones import MLP, ConvNet, DenseNet
 from sksetvalued.networks._build import backbone_names, build_network
-from sksetvalued.networks._heads import CosineHead, LinearHead, TwoHead
-from sksetvalued.networks._network import ChannelStatistics, Network, Normalize
+from sksetvalued.networks._heads import HEADS, CosineHead, LinearHead, TwoHead
+from sksetvalued.networks._network import ChannelStatistics, ColumnScale, Network, Normalize
 
 __all__ = [
+    "HEADS",
     "MLP",
     "ChannelStatistics",
+    "ColumnScale",
     "ConvNet",
     "CosineHead",
     "DenseNet",

@@ -12,7 +12,7 @@ from torch import nn
 
 from sksetvalued.networks._backbones import MLP, ConvNet, DenseNet
 from sksetvalued.networks._heads import HEADS
-from sksetvalued.networks._network import ChannelStatistics, Network, Normalize
+from sksetvalued.networks._network import ChannelStatistics, ColumnScale, Network, Normalize
 from sksetvalued.networks._torchvision import (
     N_COLOURS,
     named_weights,
@@ -71,9 +71,10 @@ def build_network(
         Number of scores, 2 for a binary problem.
     head : {"linear", "cosine", "two_head"}
         What turns features into scores.
-    normalization : ChannelStatistics, pair (mean, std) or None
+    normalization : ChannelStatistics, pair (mean, std), Tensor of shape (n_features,) or None
         Statistics of the training images; those of named weights come before them. Images in
-        bytes are divided by 255 in any case.
+        bytes are divided by 255 in any case. For tables the root mean squares of the columns: a
+        perceptron of this package divides those above 1 by it.
 
     Returns
     -------
@@ -110,7 +111,10 @@ def build_network(
         body = _other_backbone(backbone, params, input_shape)
         if weights is not None:
             _load_file(body, weights)
-    normalize = _normalization(normalization, weights, input_shape, is_torchvision)
+    if len(input_shape) == 1:
+        normalize = _column_scale(normalization, body)
+    else:
+        normalize = _normalization(normalization, weights, input_shape, is_torchvision)
     n_features = _n_features(nn.Sequential(normalize, body), input_shape, backbone)
     return Network(normalize, body, HEADS[head](n_features, n_classes))
 
@@ -189,6 +193,18 @@ def _load_file(body, weights):
             "torchvision have weights with names."
         )
     load_weights(body, weights)
+
+
+def _column_scale(root_mean_squares, body):
+    """Return the first layer for tables.
+
+    Columns of large values would make scores that no noise and no margin matters to. Only a
+    perceptron of ours surely takes its columns for quantities.
+    """
+    if root_mean_squares is None or not isinstance(body, MLP):
+        return nn.Identity()
+    scale = torch.clamp(torch.as_tensor(root_mean_squares), min=1.0)
+    return ColumnScale(scale) if (scale > 1).any() else nn.Identity()
 
 
 def _normalization(statistics, weights, input_shape, is_torchvision):

@@ -66,6 +66,33 @@ class Normalize(nn.Module):
         return (x - self.mean) / self.std
 
 
+class ColumnScale(nn.Module):
+    """Divide the columns of a table, dense or sparse, by given numbers.
+
+    Parameters
+    ----------
+    scale : Tensor of shape (n_features,)
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sksetvalued.networks import ColumnScale
+    >>> ColumnScale(torch.tensor([1.0, 10.0]))(torch.tensor([[1.0, 20.0]]))
+    tensor([[1., 2.]])
+    """
+
+    def __init__(self, scale):
+        super().__init__()
+        self.register_buffer("scale", torch.as_tensor(scale, dtype=torch.float32))
+
+    def forward(self, x):
+        """Return the scaled batch."""
+        if not isinstance(x, SparseRows):
+            return x / self.scale
+        values = x.values / self.scale[x.columns.long()]
+        return SparseRows(x.columns, x.starts, values, x.n_columns)
+
+
 class Network(nn.Module):
     """A backbone between the normalisation of its input and a head.
 
