@@ -1,5 +1,6 @@
 """Sets of k classes on average."""
 
+import warnings
 from numbers import Real
 
 from sklearn.utils._param_validation import Interval
@@ -187,6 +188,17 @@ class AverageKClassifier(DeepSetClassifier):
 
     def _loss_supplies(self, n_samples):
         return super()._loss_supplies(n_samples) | {"alpha": self.alpha}
+
+    def _refresh_rule(self):
+        check_is_fitted(self)
+        if not self._rule_is_current():
+            warnings.warn(
+                f"k={self.k}, objective={self.objective!r} or rule_params={self.rule_params} were "
+                f"changed after the threshold was calibrated, by {self.rule_!r}, which is still "
+                "in use: call calibrate(X), which needs no labels.",
+                UserWarning,
+                stacklevel=4,
+            )
 
     def _rule(self):
         return self._build_rule(AverageK, k=self.k, objective=self.objective)

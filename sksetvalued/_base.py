@@ -1,6 +1,7 @@
 """What the deep estimators share: validation, training, scores."""
 
 import copy
+import math
 import warnings
 from numbers import Integral, Real
 
@@ -15,6 +16,10 @@ from .inputs import Inputs, input_kind, media_inputs, table_inputs
 
 #: Scores held at once while predicting.
 CHUNK_SIZE = 2**22
+
+
+def _holds_bytes(images):
+    return getattr(images, "dtype", None) in (np.uint8, torch.uint8)
 
 
 class _HiddenParameter:
@@ -166,11 +171,22 @@ class DeepEstimator(BaseEstimator):
         """Return the name and the function of the metric that matches the estimator."""
         raise NotImplementedError
 
+    def _class_scores(self, output):
+        """Return the scores of the classes from an output of the network."""
+        return output
+
     def _combine_views(self, scores):
         """Return one score per class from scores of shape (n, n_views, n_classes)."""
-        return torch.log_softmax(scores.double(), -1).exp().mean(1).log()
+        return self._log_mean_of_views(scores.double())
+
+    def _log_mean_of_views(self, log_odds):
+        """Return the logarithms of the mean probabilities over the views."""
+        return torch.logsumexp(torch.log_softmax(log_odds, -1), 1) - math.log(log_odds.shape[1])
 
     # -- inputs -----------------------------------------------------------------------------
+
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, "net_")
 
     def _check_inputs(self, X, reset=False, training=False):
         """Validate X, and remember its form if `reset`; return its inputs.
@@ -185,21 +201,62 @@ class DeepEstimator(BaseEstimator):
                 self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=reset
             )
             keep = not training and self._built_in_network() and self.net_.device == "cpu"
+            if not keep:
+                self._check_single_precision(X)
             dtype = None if keep else torch.float32
             inputs = table_inputs(X, dtype, keep_sparse=not self.compile)
         else:
             inputs = media_inputs(X, kind, vars(self)["transform"])
+        shape = tuple(inputs.sample_shape)
         if reset:
             self.input_kind_ = inputs.kind
-            self.input_shape_ = tuple(inputs.sample_shape)
-        elif (inputs.kind == "table") != (self.input_kind_ == "table") or (
-            tuple(inputs.sample_shape) != self.input_shape_
-        ):
+            self.input_shape_ = shape
+            self._fitted_on_bytes = _holds_bytes(X)
+        elif (inputs.kind == "table") != (self.input_kind_ == "table"):
             raise ValueError(
-                f"X holds samples of shape {tuple(inputs.sample_shape)}, but "
+                f"X is of the kind {inputs.kind!r}, but {type(self).__name__} was fitted on the "
+                f"kind {self.input_kind_!r}: give samples in the form of those of `fit`."
+            )
+        elif shape != self.input_shape_:
+            raise ValueError(
+                f"X holds samples of shape {shape}, but "
                 f"{type(self).__name__} was fitted on samples of shape {self.input_shape_}."
             )
+        elif inputs.kind == "image" and _holds_bytes(X) != self._fitted_on_bytes:
+            self._check_image_range(X, inputs)
         return inputs
+
+    def _check_single_precision(self, X):
+        """Raise if a table in double precision has values that single precision has not."""
+        values = X.data if hasattr(X, "indptr") else X
+        if X.dtype == np.float64 and values.size:
+            largest = max(values.max(), -values.min())
+            if largest > np.finfo(np.float32).max:
+                raise ValueError(
+                    f"X holds values up to {largest:g}, too large for the single precision of "
+                    "the training; scale the features, for example by a StandardScaler."
+                )
+
+    def _check_image_range(self, X, inputs):
+        """Raise if bytes and other numbers cannot mean the same images.
+
+        Bytes are divided by 255, others are taken as they are.
+        """
+        if not inputs.in_memory:
+            return
+        if self._fitted_on_bytes:
+            largest = inputs.statistics().high
+            if largest > 1:
+                raise ValueError(
+                    f"X holds images of {X.dtype} up to {largest:g}, but the images of `fit` were "
+                    "bytes, which are divided by 255: convert them to uint8, or divide by 255."
+                )
+        elif self._image_range[0] < 0 or self._image_range[1] > 1:
+            low, high = self._image_range
+            raise ValueError(
+                "X holds images of bytes, which are divided by 255, but those of `fit` were "
+                f"numbers from {low:g} to {high:g}: convert X to their type and range."
+            )
 
     def _check_no_transform(self):
         transform = vars(self)["transform"]
@@ -257,13 +314,8 @@ class DeepEstimator(BaseEstimator):
         continued = resume is not None and hasattr(self, "net_")
         state = self._rng_state if continued else None
         with training.seeded(self._seed, self.device_, state):
-            net = self._rearmed(train, valid, resume) if continued else None
-            net = net or self._new_net(train, valid, n_outputs, resume)
-            if resume == "partial_fit" and net.criterion_.uses_index:
-                raise ValueError(
-                    f"loss={self.loss!r} keeps an estimate for every training sample, so it "
-                    "cannot be trained piece by piece: use fit, or another loss."
-                )
+            make = self._continued_net if continued else self._new_net
+            net = make(train, valid, n_outputs, resume)
             net.resumable = self.warm_start or resume is not None
             try:
                 net.partial_fit((train, valid), epochs=epochs)
@@ -281,11 +333,12 @@ class DeepEstimator(BaseEstimator):
         return self
 
     def _new_net(self, train, valid, n_outputs, resume):
-        from . import training
         from .networks import build_network
 
-        criterion = self._criterion(len(train))
-        self._prior_exponent = criterion.prior_exponent
+        criterion = self._checked_criterion(train, resume)
+        statistics = train.inputs.statistics(train.sample_weight)
+        if len(self.input_shape_) == 3:
+            self._image_range = statistics[2:]
         module = build_network(
             self.backbone,
             self.backbone_params,
@@ -293,35 +346,64 @@ class DeepEstimator(BaseEstimator):
             self.input_shape_,
             n_outputs,
             criterion.head,
-            normalization=train.inputs.statistics(),
+            normalization=statistics,
         )
         if len(self.input_shape_) == 3:
             module = module.to(memory_format=torch.channels_last)
         if getattr(train.inputs, "keep_sparse", False):
             module.expect_sparse_rows()
-        n_batches = len(training.make_batches(train, self.batch_size_))
-        return training.make_net(
-            module,
-            criterion,
-            train.inputs,
-            self._monitor(valid),
-            n_batches,
-            self._options(resume),
-        )
+        return self._make_net(module, criterion, train, valid, resume)
 
-    def _rearmed(self, train, valid, resume):
-        """Return the fitted net, ready for more epochs."""
+    def _continued_net(self, train, valid, n_outputs, resume):
+        """Return a net that goes on with the trained module, by the parameters of now."""
+        from .networks import HEADS
+
+        old = self.net_
+        module = getattr(old.module_, "_orig_mod", old.module_)
+        if isinstance(self.loss, torch.nn.Module):
+            criterion = old.criterion_
+        else:
+            criterion = self._checked_criterion(train, resume)
+        if type(module.head) is not HEADS[criterion.head]:
+            raise ValueError(
+                f"loss={self.loss!r} needs a {criterion.head!r} head, but the network has "
+                f"another, from the loss of the fit before: set warm_start=False to fit anew."
+            )
+        net = self._make_net(module, criterion, train, valid, resume)
+        net.continue_from(old)
+        return net
+
+    def _checked_criterion(self, train, resume):
+        criterion = self._criterion(len(train))
+        if resume == "partial_fit":
+            self._check_piecewise(criterion)
+        return criterion
+
+    def _check_piecewise(self, criterion):
+        if criterion.uses_index:
+            raise ValueError(
+                f"loss={self.loss!r} keeps an estimate for every training sample, so it "
+                "cannot be trained piece by piece: use fit, or another loss."
+            )
+
+    def _make_net(self, module, criterion, train, valid, resume):
         from . import training
 
-        monitor = self._monitor(valid)
+        self._prior_exponent = criterion.prior_exponent
         n_batches = len(training.make_batches(train, self.batch_size_))
-        callbacks = training.make_callbacks(monitor, n_batches, self._options(resume))
-        return self.net_.rearm(callbacks, monitor)
+        monitor, options = self._monitor(valid), self._options(resume)
+        return training.make_net(module, criterion, train.inputs, monitor, n_batches, options)
 
     def _monitor(self, valid):
         """Return the monitor of the validation set, if there is one."""
         from .training import Monitor
 
+        name, metric = self._monitor_metric()
+        if not callable(self.monitor) and self.monitor not in ("auto", "valid_loss", name):
+            raise ValueError(
+                f"monitor={self.monitor!r} is unknown; use 'auto' (here {name!r}), "
+                "'valid_loss' or a function (y_true, y_score) -> float."
+            )
         if valid is None:
             if self.patience is not None:
                 raise ValueError(
@@ -329,18 +411,16 @@ class DeepEstimator(BaseEstimator):
                     "validation_fraction, for example to 0.1."
                 )
             return None
-        name, metric = self._monitor_metric()
         if callable(self.monitor):
             name = getattr(self.monitor, "__name__", "monitor")
             own = self.monitor
-            return Monitor(name, lambda y, score, weight: own(y, score), self._combine_views)
+
+            def metric(y_true, output, sample_weight):
+                return own(y_true, self._class_scores(output))
+
+            return Monitor(name, metric, self._combine_views)
         if self.monitor == "valid_loss":
             return Monitor("valid_loss", None)
-        if self.monitor not in ("auto", name):
-            raise ValueError(
-                f"monitor={self.monitor!r} is unknown; use 'auto' (here {name!r}), "
-                "'valid_loss' or a function (y_true, y_score) -> float."
-            )
         return Monitor(name, metric, self._combine_views)
 
     def _report_interrupt(self, net):

@@ -11,9 +11,9 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import _check_partial_fit_first_call, check_classification_targets
-from sklearn.utils.validation import check_is_fitted
 
 from ._base import DeepEstimator
+from ._sets import labels_of_sets
 
 
 class DeepSetClassifier(ClassifierMixin, DeepEstimator):
@@ -56,14 +56,12 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
         inputs, y, weight = self._check_data(X, y, sample_weight, reset=resume is None)
         if resume is None:
             self.classes_ = np.unique(y)
-        if len(self.classes_) < 2:
-            raise ValueError(
-                f"{type(self).__name__} needs samples of at least 2 classes, but y holds "
-                f"1 class: {self.classes_[0]!r}."
-            )
+        self._check_classes("y")
         target = self._encode(y)
         self.class_counts_ = self._count(target, weight)
         self._new_rule()
+        if resume is None:
+            self._draw_seed()
         self._fit_parts(inputs, target, weight, resume)
         return self
 
@@ -89,12 +87,17 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
         self : object
         """
         self._validate_params()
-        first = not hasattr(self, "classes_")
-        if _check_partial_fit_first_call(self, classes):
-            self.class_counts_ = np.zeros(len(self.classes_))
+        first = not hasattr(self, "net_")
+        if first:
+            self.__dict__.pop("classes_", None)
+        _check_partial_fit_first_call(self, classes)
+        self._check_classes("classes")
         inputs, y, weight = self._check_data(X, y, sample_weight, reset=first)
         target = self._encode(y)
-        self.class_counts_ = self.class_counts_ + self._count(target, weight)
+        if not first:
+            self._check_piecewise(self.net_.criterion_)
+        counts = self._count(target, weight)
+        self.class_counts_ = counts if first else self.class_counts_ + counts
         if first:
             self._draw_seed()
             self._new_rule()
@@ -102,6 +105,13 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
         self._train(data, None, len(self.classes_), 1, resume="partial_fit")
         self._calibrate_inputs(inputs, weight)
         return self
+
+    def _check_classes(self, source):
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs samples of at least 2 classes, but {source} holds "
+                f"1 class: {self.classes_.tolist()[0]!r}."
+            )
 
     def _check_data(self, X, y, sample_weight, reset):
         """Return the inputs, the labels and the weights, without samples of weight zero."""
@@ -153,7 +163,7 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
         """Split the data, train on one part, monitor and calibrate on the others."""
         from .training import split_per_class
 
-        self._draw_seed()
+        # A fit that goes on holds the same samples out, if the data are the same.
         random_state = np.random.RandomState(self._seed)
         train, held = np.arange(len(target)), None
         valid = None
@@ -162,6 +172,11 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
             train, held = split_per_class(target, fraction, random_state)
         if self.validation_fraction is not None:
             kept, out = split_per_class(target[train], self.validation_fraction, random_state)
+            if not len(out):
+                raise ValueError(
+                    f"validation_fraction={self.validation_fraction} holds no sample out: each "
+                    "class has a single sample left to train on. Leave it None."
+                )
             train, valid = train[kept], train[out]
             valid = self._training_set(inputs, target, weight, valid, False)
         data = self._training_set(inputs, target, weight, train, True)
@@ -187,7 +202,7 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
         n_classes = len(self.classes_)
         return {
             "k": min(self.k, n_classes - 1),
-            "class_counts": self.class_counts_,
+            "class_counts": self._positive_counts,
             "n_samples": n_samples,
             "n_classes": n_classes,
         }
@@ -212,14 +227,29 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
         """Validate the rule's parameters, before time is spent on training."""
         self.rule_ = self._rule().fit(np.zeros((1, len(self.classes_))))
 
+    def _rule_is_current(self):
+        """Return whether the fitted rule is the one that the parameters describe."""
+        fitted = self.rule_.get_params()
+        return all(np.array_equal(v, fitted[k]) for k, v in self._rule().get_params().items())
+
+    def _refresh_rule(self):
+        """Bring the rule up to parameters that were changed after `fit`."""
+        raise NotImplementedError
+
     @property
     def _n_outputs(self):
         return len(self.classes_)
 
     @property
+    def _positive_counts(self):
+        """Counts of the classes; one that was never seen counts like the rarest."""
+        counts = self.class_counts_
+        return np.maximum(counts, counts[counts > 0].min())
+
+    @property
     def _prior(self):
-        """Share of each class in the training data; a class never seen counts as one sample."""
-        counts = np.maximum(self.class_counts_, 1)
+        """Share of each class in the training data."""
+        counts = self._positive_counts
         return counts / counts.sum()
 
     def _log_proba(self, scores):
@@ -229,13 +259,22 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
             scores = scores + (1 - self._prior_exponent) * np.log(self._prior)
         return torch.log_softmax(torch.from_numpy(scores), dim=1).numpy()
 
+    def _combine_views(self, scores):
+        """Combine views under the prior of the training data, whatever the loss did to it."""
+        scores = scores.double()
+        exponent = getattr(self, "_prior_exponent", 1)
+        if exponent == 1:
+            return self._log_mean_of_views(scores)
+        shift = (1 - exponent) * torch.from_numpy(np.log(self._prior)).to(scores.device)
+        return self._log_mean_of_views(scores + shift) - shift
+
     def _rank_scores(self, scores):
         """Return what the rule ranks and thresholds, from the scores of the network."""
-        log_proba = self._log_proba(scores)
-        return log_proba - np.log(self._prior) if self.objective == "macro" else log_proba
+        return self.rule_.rank_scores(self._log_proba(scores))
 
     def _set_scores(self, X):
         """Return what the rule ranks and thresholds, of shape (n_samples, n_classes)."""
+        self._refresh_rule()
         return np.concatenate([self._rank_scores(scores) for scores in self._iter_scores(X)])
 
     def _calibrate_inputs(self, inputs, sample_weight=None):
@@ -281,6 +320,9 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
     def predict(self, X):
         """Return the label with the largest score.
 
+        A network trained with "logit_adjusted" gives balanced scores, and so balanced labels: the
+        likeliest label is the first of `predict_labels`.
+
         Parameters
         ----------
         X : array-like or CSR matrix of shape (n_samples, n_features), images, paths or Dataset
@@ -294,7 +336,7 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
 
     def _iter_sets(self, X):
         """Yield (log p, mask) of each chunk of X."""
-        check_is_fitted(self)
+        self._refresh_rule()
         for scores in self._iter_scores(X):
             log_proba = self._log_proba(scores)
             yield log_proba, self.rule_.predict_set(log_proba)
@@ -326,7 +368,5 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
         """
         labels = []
         for log_proba, mask in self._iter_sets(X):
-            for row, members in zip(log_proba, mask, strict=True):
-                chosen = np.flatnonzero(members)
-                labels.append(self.classes_[chosen[np.argsort(-row[chosen], kind="stable")]])
+            labels += labels_of_sets(mask, log_proba, self.classes_)
         return labels

@@ -7,7 +7,8 @@ backbone : None, tuple of int, str, nn.Module or callable, default=None
     What turns a sample into features. None is a perceptron with one hidden layer of 256 units
     for tables and a small convolutional network for images; a tuple gives the hidden widths; a
     name is "mlp", "convnet", "densenet40_40" or a classification model of torchvision; a
-    callable takes the shape of a sample and returns a module.
+    callable takes the shape of a sample and returns a module. The perceptron divides columns of
+    a table whose root mean square in the training data is above 1 by it; images are standardised.
 backbone_params : dict, default=None
     Arguments of a named or callable backbone.
 weights : str or path, default=None
@@ -34,7 +35,8 @@ validation_fraction : float in (0, 1), default=None
     sample is trained on.
 monitor : str or callable, default="auto"
     What to select the epoch by: "auto" is the metric that matches the estimator, "valid_loss"
-    the loss; a function ``(y_true, y_score) -> float`` gets class indices, larger is better.
+    the loss; a function ``(y_true, y_score) -> float`` gets class indices (the indicator of the
+    labels where samples have several) and the scores of the classes, larger is better.
 patience : int, default=None
     Epochs without improvement after which training stops.
 callbacks : list, default=None
@@ -46,7 +48,9 @@ precision : {{"float32", "bf16"}}, default="float32"
 compile : bool, default=False
     Compile the network with ``torch.compile``.
 warm_start : bool, default=False
-    Whether a second `fit` continues from the first.
+    Whether a second `fit` continues from the first: with its network, its held-out samples and
+    the state of its optimizer, but with the loss, the learning rate and other training parameters
+    of now. `backbone`, `backbone_params` and `weights` have no effect then.
 random_state : int, RandomState or None, default=None
     Seed of splits, initial weights, batches and noise. An int makes fits reproducible.
 verbose : int, default=0
@@ -57,7 +61,7 @@ net_params : dict, default=None
 
 FITTED_ATTRIBUTES = """\
 classes_ : ndarray of shape (n_classes,)
-    The sorted class labels.
+    The class labels: sorted, or in the order of the columns of an indicator.
 class_counts_ : ndarray of shape (n_classes,)
     Number of training samples (sum of their weights) of each class.
 n_features_in_ : int

@@ -50,8 +50,8 @@ class DeepLabelSetClassifier(ClassifierMixin, DeepEstimator):
         inputs, y, weight = self._check_data(X, y, sample_weight, first=resume is None)
         if resume is None:
             self.largest_size_ = int(np.diff(y.indptr).max())
+            self._draw_seed()
         self._count(y, weight, anew=True)
-        self._draw_seed()
         train, valid, held = self._split(y)
         data = self._training_set(inputs, y, weight, train, True)
         if valid is not None:
@@ -85,7 +85,7 @@ class DeepLabelSetClassifier(ClassifierMixin, DeepEstimator):
         self : object
         """
         self._validate_params()
-        first = not hasattr(self, "classes_")
+        first = not hasattr(self, "net_")
         given = None if classes is None else as_labels(classes, "classes")
         if not first and given is not None and set(given.tolist()) != set(self.classes_.tolist()):
             raise ValueError(

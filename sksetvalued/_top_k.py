@@ -189,7 +189,7 @@ class TopKClassifier(DeepSetClassifier):
         sets : ndarray of bool of shape (n_samples, n_classes)
             Columns in the order of `classes_`.
         """
-        self._renew_rule()
+        self._refresh_rule()
         if self.k >= len(self.classes_):
             return super().predict_set(X)
         inputs = X if isinstance(X, Inputs) else self._check_inputs(X)
@@ -220,15 +220,11 @@ class TopKClassifier(DeepSetClassifier):
         if unsure.size:
             mask[unsure] = self.rule_.predict_set(self._log_proba(scores[unsure]))
 
-    def _renew_rule(self):
+    def _refresh_rule(self):
         check_is_fitted(self)
-        if (self.k, self.objective) != (self.rule_.k, self.rule_.objective):
-            self._validate_params()
+        # 2.0 equals 2, but is no rank.
+        if type(self.k) is not type(self.rule_.k) or not self._rule_is_current():
             self._new_rule()
-
-    def _iter_sets(self, X):
-        self._renew_rule()
-        return super()._iter_sets(X)
 
     def _monitor_metric(self):
         macro = self.objective == "macro" or self.max_margin is not None
@@ -244,12 +240,19 @@ class TopKClassifier(DeepSetClassifier):
 
         return f"valid_{'macro_' if macro else ''}top_k_accuracy", metric
 
-    def _combine_views(self, scores):
-        """Combine views by the top-k marginals of Berrada et al. 2018, appendix C."""
+    def _log_mean_of_views(self, log_odds):
+        """Combine views by the top-k marginals of Berrada et al. 2018, appendix C.
+
+        Marginals that are one to rounding leave the order to the mean probabilities, in a part
+        too small to change any other.
+        """
         from .operators import top_k_marginals
 
-        k = min(self.k, scores.shape[-1])
-        marginals = top_k_marginals(scores.double().flatten(0, 1), k).unflatten(
-            0, scores.shape[:2]
+        mean = super()._log_mean_of_views(log_odds)
+        if self.k >= log_odds.shape[-1]:
+            return mean
+        marginals = top_k_marginals(log_odds.flatten(0, 1), self.k).unflatten(
+            0, log_odds.shape[:2]
         )
-        return torch.log(marginals.mean(1).clamp_min(torch.finfo(torch.float64).tiny))
+        tiny = torch.finfo(torch.float64).tiny
+        return torch.log(marginals.mean(1).clamp_min(tiny)) + 1e-9 * mean.clamp_min(-1e3)

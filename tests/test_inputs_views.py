@@ -80,6 +80,26 @@ def test_the_marginals_decide_the_set_on_a_case_by_hand():
     torch.testing.assert_close(mean.exp(), probabilities.double())
 
 
+@pytest.mark.parametrize("k", [3, 4, 5])
+def test_sure_marginals_leave_the_order_to_the_probabilities(k):
+    """Marginals that are one to rounding, or one by definition, say nothing of the order."""
+    views = torch.tensor([[[60.0, 80.0, 100.0, 1.0, 0.0], [61.0, 79.0, 101.0, 1.0, 0.0]]])
+    combined = TopKClassifier(k=k)._combine_views(views)[0]
+    assert combined.argsort(descending=True)[:3].tolist() == [2, 1, 0]
+
+
+def test_views_are_combined_under_the_prior_of_the_training_data():
+    """A balanced network, its views shifted to the prior, says what an unbalanced one says."""
+    clf = TopKClassifier(k=2, max_epochs=1, random_state=0).fit(
+        X, np.repeat(range(4), [4, 8, 12, 16])
+    )
+    shift = torch.from_numpy(np.log(clf._prior))
+    scores = torch.randn(7, 3, len(clf.classes_), dtype=torch.float64)
+    expected = clf._combine_views(scores)
+    clf._prior_exponent = 0.0
+    torch.testing.assert_close(clf._combine_views(scores - shift) + shift, expected)
+
+
 def test_average_k_averages_probabilities():
     clf = fitted(AverageKClassifier, k=1.5, loss="cross_entropy")
     combined = scores_of(clf, both)

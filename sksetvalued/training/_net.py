@@ -254,16 +254,18 @@ class SetNet(NeuralNet):
         self.notify("on_train_end", X=X, y=y)
         return self
 
-    def rearm(self, callbacks, monitor=None):
-        """Prepare a trained net for more epochs: new callbacks, the initial learning rate."""
-        self.callbacks, self.monitor = callbacks, monitor
-        self._initialize_callbacks()
-        if self.optimizer_ is None:
-            self._initialize_optimizer()
-        for group in self.optimizer_.param_groups:
-            group["lr"] = self.lr
-            group.pop("initial_lr", None)
-        return self
+    def continue_from(self, net):
+        """Take over the history of a net around the same module, and what its optimizer knows.
+
+        The optimizer goes on where it is of the same class; rates and the like are those of now.
+        """
+        self.history = net.history
+        if type(self.optimizer_) is type(net.optimizer_):
+            known = net.optimizer_.state
+            for group in self.optimizer_.param_groups:
+                for parameter in group["params"]:
+                    if parameter in known:
+                        self.optimizer_.state[parameter] = known[parameter]
 
     def __getstate__(self):
         optimizer = self.optimizer_

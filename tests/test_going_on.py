@@ -1,0 +1,318 @@
+"""What happens after a fit: more fits, parameters that change, data of another form, failures."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from sklearn.datasets import load_wine, make_blobs, make_multilabel_classification
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import accuracy_score
+
+import sksetvalued.training
+from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier, load, save
+from sksetvalued.metrics import set_coverage_score, top_k_scorer
+
+N_CLASSES = 4
+X, y = make_blobs(300, centers=N_CLASSES, n_features=5, cluster_std=4.0, random_state=0)
+X = X / 10
+TAIL = np.concatenate([np.flatnonzero(y == c)[: 70 // (1 + 5 * c)] for c in range(N_CLASSES)])
+QUICK = {"max_epochs": 3, "random_state": 0}
+BOTH = [TopKClassifier, AverageKClassifier]
+
+
+def logits(clf, X=X):
+    return clf._scores(X)
+
+
+# -- the prior ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cls", BOTH)
+def test_the_macro_rule_follows_the_counts_of_all_pieces(cls):
+    clf = cls(k=2, objective="macro", loss="cross_entropy", random_state=0)
+    clf.partial_fit(X[TAIL], y[TAIL], classes=range(N_CLASSES)).partial_fit(X, y)
+    clf.predict_set(X)
+    counts = np.bincount(y[TAIL]) + np.bincount(y)
+    np.testing.assert_allclose(clf.rule_.prior_, counts / counts.sum())
+
+
+@pytest.mark.parametrize("loss", ["logit_adjusted", "ldam"])
+@pytest.mark.parametrize("go_on", ["partial_fit", "fit"])
+def test_the_loss_follows_the_counts(loss, go_on):
+    clf = TopKClassifier(k=2, loss=loss, warm_start=True, **QUICK)
+    if go_on == "partial_fit":
+        clf.partial_fit(X[TAIL], y[TAIL], classes=range(N_CLASSES)).partial_fit(X, y)
+    else:
+        clf.fit(X[TAIL], y[TAIL]).fit(X, y)
+    np.testing.assert_array_equal(clf.net_.criterion_.class_counts, clf.class_counts_)
+
+
+@pytest.mark.parametrize("factor", [1e-4, 100.0])
+@pytest.mark.parametrize("loss", ["cross_entropy", "logit_adjusted"])
+def test_a_factor_of_the_weights_changes_nothing(loss, factor):
+    weight = np.random.default_rng(0).uniform(0.5, 2, len(TAIL))
+    fits = [
+        TopKClassifier(k=1, objective="macro", loss=loss, **QUICK).fit(
+            X[TAIL], y[TAIL], sample_weight=c * weight
+        )
+        for c in (1.0, factor)
+    ]
+    one, other = (clf._set_scores(X) for clf in fits)
+    np.testing.assert_allclose(one, other, atol=1e-4)
+    assert fits[0]._prior.max() > 3 * fits[0]._prior.min()
+
+
+@pytest.mark.parametrize("params", [{"loss": "ldam"}, {"max_margin": 0.3}])
+def test_classes_may_come_later_whatever_the_loss(params):
+    first = y < 2
+    clf = TopKClassifier(k=2, random_state=0, **params)
+    clf.partial_fit(X[first], y[first], classes=range(N_CLASSES)).partial_fit(X, y)
+    assert clf.predict_set(X).sum(1).tolist() == [2] * len(X)
+
+
+# -- rules that change ----------------------------------------------------------------------
+
+
+def test_scorers_and_sets_have_the_prior_of_the_rule():
+    prior = [0.85, 0.05, 0.05, 0.05]
+    clf = TopKClassifier(k=2, objective="macro", rule_params={"prior": prior}, **QUICK).fit(X, y)
+    before = clf.predict_set(X)
+    assert set_coverage_score(y, before) == top_k_scorer(k=2)(clf, X, y)
+    after = clf.set_params(rule_params=None).predict_set(X)
+    assert (before != after).any()
+    assert set_coverage_score(y, after) == top_k_scorer(k=2)(clf, X, y)
+
+
+def test_the_threshold_is_one_of_the_set_scores_whatever_the_prior():
+    prior = [0.85, 0.05, 0.05, 0.05]
+    clf = AverageKClassifier(k=2, objective="macro", rule_params={"prior": prior}, **QUICK)
+    clf.fit(X, y)
+    np.testing.assert_array_equal(clf._set_scores(X) >= clf.threshold_, clf.predict_set(X))
+
+
+@pytest.mark.parametrize(
+    "changed", [{"k": 3}, {"objective": "macro"}, {"rule_params": {"min_size": 1}}]
+)
+def test_a_threshold_for_other_parameters_is_told(changed):
+    clf = AverageKClassifier(k=1.5, **QUICK).fit(X, y)
+    clf.set_params(**changed)
+    with pytest.warns(UserWarning, match="calibrate"):
+        clf.predict_set(X)
+    clf.calibrate(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        clf.predict_set(X)
+
+
+@pytest.mark.parametrize("k", [2.0, True, "2"])
+def test_a_rank_that_is_none_is_refused_after_fitting_too(k):
+    clf = TopKClassifier(k=1 if k is True else 2, **QUICK).fit(X, y)
+    with pytest.raises((TypeError, ValueError), match="k must"):
+        clf.set_params(k=k).predict_set(X)
+
+
+# -- warm starts ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cls", [*BOTH, SparseTopClassifier])
+def test_a_warm_start_holds_the_same_samples_out(cls):
+    target = make_multilabel_classification(len(X), random_state=0)[1] if cls not in BOTH else y
+    params = {"warm_start": True, "max_epochs": 1, "validation_fraction": 0.2}
+    clf = cls(k=2, **params) if cls in BOTH else cls(**params)
+    seeds = [clf.fit(X, target)._seed for _ in range(3)]
+    assert len(set(seeds)) == 1
+    assert clf.set_params(warm_start=False).fit(X, target)._seed != seeds[0]
+
+
+def test_a_warm_start_takes_the_parameters_of_now():
+    clf = TopKClassifier(k=2, loss="cross_entropy", warm_start=True, lr_schedule=None, **QUICK)
+    before = logits(clf.fit(X, y))
+    clf.set_params(lr=1e-9, batch_size=50, weight_decay=0.0, loss="smoothed_hinge").fit(X, y)
+    np.testing.assert_allclose(logits(clf), before, atol=1e-4)
+    group = clf.net_.optimizer_.param_groups[0]
+    assert (group["lr"], group["weight_decay"], clf.net_.batch_size) == (1e-9, 0.0, 50)
+    assert type(clf.net_.criterion_).__name__ == "SmoothedTopKHingeLoss"
+    assert clf.n_iter_ == 6
+
+
+@pytest.mark.parametrize("go_on", ["fit", "partial_fit"])
+def test_rates_of_layers_outlive_the_first_fit(go_on):
+    groups = {"optimizer__param_groups": [("backbone*", {"lr": 1e-9})]}
+    clf = TopKClassifier(k=2, warm_start=True, lr_schedule=None, net_params=groups, **QUICK)
+    clf.fit(X, y)
+    body = clf.net_.module_.backbone.state_dict()
+    body = {name: value.clone() for name, value in body.items()}
+    getattr(clf, go_on)(X, y)
+    for name, value in clf.net_.module_.backbone.state_dict().items():
+        torch.testing.assert_close(value, body[name], atol=1e-6, rtol=0)
+
+
+def test_a_warm_start_cannot_change_the_head():
+    clf = AverageKClassifier(k=2, warm_start=True, **QUICK).fit(X, y)
+    with pytest.raises(ValueError, match="head.*warm_start=False"):
+        clf.set_params(loss="cross_entropy").fit(X, y)
+
+
+def test_the_optimizer_goes_on_where_it_was():
+    clf = TopKClassifier(k=2, warm_start=True, lr_schedule=None, **QUICK).fit(X, y)
+    parameter = next(clf.net_.module_.parameters())
+    steps = clf.net_.optimizer_.state[parameter]["step"].item()
+    clf.fit(X, y)
+    assert clf.net_.optimizer_.state[parameter]["step"].item() == 2 * steps
+
+
+def test_estimates_of_samples_start_anew_with_other_samples(tmp_path):
+    clf = AverageKClassifier(k=2, loss="role", warm_start=True, **QUICK)
+    clf.fit(X[:200], y[:200]).fit(X, y)
+    save(clf, tmp_path / "clf")
+    again = load(tmp_path / "clf").fit(X, y)
+    assert again.n_iter_ == 9
+
+
+# -- what fails -----------------------------------------------------------------------------
+
+
+def test_a_failed_fit_leaves_an_unfitted_estimator():
+    broken = X.copy()
+    broken[0, 0] = np.nan
+    clf = TopKClassifier(k=2, **QUICK)
+    with pytest.raises(ValueError, match="NaN"):
+        clf.partial_fit(broken, y, classes=range(N_CLASSES))
+    with pytest.raises(NotFittedError):
+        clf.predict(X)
+    clf.partial_fit(X, y, classes=range(N_CLASSES))
+    with pytest.raises(ValueError, match="lr_schedule"):
+        clf.set_params(lr_schedule="sawtooth").fit(X, y)
+    with pytest.raises(NotFittedError):
+        clf.predict(X)
+
+
+def test_a_refused_piece_is_not_counted():
+    clf = AverageKClassifier(k=2, loss="role", **QUICK).fit(X, y)
+    counts = clf.class_counts_.copy()
+    with pytest.raises(ValueError, match="piece by piece"):
+        clf.partial_fit(X, y)
+    np.testing.assert_array_equal(clf.class_counts_, counts)
+
+
+@pytest.mark.parametrize("cls", BOTH)
+def test_one_class_is_refused_by_its_name(cls):
+    with pytest.raises(ValueError, match="classes holds 1 class: 0"):
+        cls(k=1).partial_fit(X, np.zeros(len(X), int), classes=[0])
+    with pytest.raises(ValueError, match="y holds 1 class: 0"):
+        cls(k=1).fit(X, np.zeros(len(X), int))
+
+
+@pytest.mark.parametrize("cls", BOTH)
+def test_a_validation_part_without_samples_is_refused(cls):
+    rows = np.unique(y, return_index=True)[1]
+    with pytest.raises(ValueError, match="validation_fraction=0.2 holds no sample out"):
+        cls(k=2, validation_fraction=0.2, **QUICK).fit(X[rows], y[rows])
+
+
+def test_an_unknown_monitor_is_refused_without_a_validation_part():
+    with pytest.raises(ValueError, match="monitor='nonsense'"):
+        TopKClassifier(k=2, monitor="nonsense").fit(X, y)
+
+
+@pytest.mark.parametrize("convert", [np.asarray, sp.csr_matrix])
+def test_values_beyond_single_precision_are_refused(convert):
+    large = X.copy()
+    large[3, 2] = -1e300
+    with pytest.raises(ValueError, match="1e\\+300, too large"):
+        TopKClassifier(k=2, **QUICK).fit(convert(large), y)
+
+
+# -- features of any scale ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("convert", [np.asarray, sp.csr_matrix])
+def test_the_scale_of_large_columns_changes_nothing(convert):
+    """Powers of two are exact: the network sees the same numbers, bit by bit."""
+    large = 64 * X + 100
+    factors = 2.0 ** np.arange(X.shape[1])
+    one = TopKClassifier(k=2, **QUICK).fit(convert(large), y)
+    other = TopKClassifier(k=2, **QUICK).fit(convert(large * factors), y)
+    np.testing.assert_array_equal(logits(one, large), logits(other, large * factors))
+
+
+def test_small_columns_are_left_alone():
+    small = X / np.abs(X).max()
+    clf = TopKClassifier(k=2, **QUICK).fit(small, y)
+    assert isinstance(clf.net_.module_.normalize, torch.nn.Identity)
+
+
+def test_weights_enter_the_scale_as_repeats_do():
+    repeats = np.arange(len(X)) % 3 + 1
+    scales = []
+    for table, labels, weight in [
+        (100 * X, y, repeats),
+        (np.repeat(100 * X, repeats, axis=0), np.repeat(y, repeats), None),
+        (sp.csr_matrix(100 * X), y, repeats),
+    ]:
+        clf = TopKClassifier(k=2, **QUICK).fit(table, labels, sample_weight=weight)
+        scales.append(clf.net_.module_.normalize.scale)
+    torch.testing.assert_close(scales[0], scales[1])
+    torch.testing.assert_close(scales[0], scales[2])
+
+
+def test_a_network_of_ones_own_gets_the_columns_as_they_are():
+    seen = []
+
+    class Body(torch.nn.Module):
+        def forward(self, x):
+            seen.append(x)
+            return x
+
+    TopKClassifier(k=2, backbone=Body(), **QUICK).fit(100 * X, y)
+    assert max(batch.abs().max() for batch in seen) > 50
+
+
+def test_the_default_learns_from_a_table_as_it_comes():
+    wines, cultivars = load_wine(return_X_y=True)
+    clf = TopKClassifier(k=1, random_state=0).fit(wines, cultivars)
+    assert accuracy_score(cultivars, clf.predict(wines)) > 0.9
+
+
+# -- images of another type -----------------------------------------------------------------
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
+LABELS = np.arange(40) % N_CLASSES
+
+
+@pytest.mark.parametrize("dtype", [float, np.int64])
+def test_bytes_and_other_numbers_of_the_same_range_are_not_the_same_images(dtype):
+    other = IMAGES.astype(dtype)
+    clf = TopKClassifier(k=2, **QUICK).fit(IMAGES, LABELS)
+    with pytest.raises(ValueError, match="uint8"):
+        clf.predict(other)
+    np.testing.assert_allclose(logits(clf, IMAGES / 255), logits(clf, IMAGES), atol=1e-4)
+    clf.fit(other, LABELS)
+    with pytest.raises(ValueError, match="bytes"):
+        clf.predict(IMAGES)
+    clf.fit(IMAGES / 255, LABELS)
+    np.testing.assert_allclose(logits(clf, IMAGES / 255), logits(clf, IMAGES), atol=1e-4)
+
+
+def test_samples_of_another_kind_are_told_from_those_of_another_shape():
+    clf = TopKClassifier(k=2, **QUICK).fit(X, y)
+    dataset = torch.utils.data.TensorDataset(torch.from_numpy(X).float())
+    with pytest.raises(ValueError, match="kind 'dataset'.*kind 'table'"):
+        clf.predict(dataset)
+
+
+def test_splits_are_made_once_per_fit(monkeypatch):
+    """The samples held out in a second warm fit are those of the first."""
+    held, split = [], sksetvalued.training.split_per_class
+
+    def recorded(*args):
+        parts = split(*args)
+        held.append(parts[1].tolist())
+        return parts
+
+    monkeypatch.setattr(sksetvalued.training, "split_per_class", recorded)
+    clf = AverageKClassifier(k=2, warm_start=True, max_epochs=1)
+    clf.fit(X, y).fit(X, y)
+    assert held[0] == held[1]
