@@ -277,6 +277,19 @@ def test_bad_input_is_named():
             call()
 
 
+@pytest.mark.parametrize("average", AVERAGES)
+@pytest.mark.parametrize("weight", [[1.0, 2.0], np.zeros(80), np.r_[-1.0, np.ones(79)]])
+def test_weights_are_checked_by_every_average(average, weight):
+    """The first sample, whose weight is negative, has a label that is no class."""
+    y, y_score, labels = data()
+    y[0] = 99
+    options = {"average": average, "labels": labels, "sample_weight": weight}
+    with pytest.raises(ValueError, match="sample_weight"):
+        set_coverage_score(y, y_score > 0.5, **options)
+    with pytest.raises(ValueError, match="sample_weight"):
+        top_k_accuracy_score(y, y_score, k=2, **options)
+
+
 def test_no_warning_where_all_is_well():
     y, y_score, labels = data()
     with warnings.catch_warnings():

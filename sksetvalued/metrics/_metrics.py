@@ -396,14 +396,15 @@ def _class_coverage(hits, y_true, sample_weight):
 
 def _average(hits, y_true, columns, labels, average, sample_weight):
     """Reduce hits to a micro or macro average, or to one value per label."""
+    weight = check_weights(sample_weight, len(hits))
     if average == "micro":
-        return float(np.average(hits, weights=check_weights(sample_weight, len(hits))))
+        return float(np.average(hits, weights=weight))
     if average not in AVERAGES:
         raise ValueError(f"average must be one of {AVERAGES}, got {average!r}.")
     if average == "macro":
-        return float(np.mean(_class_coverage(hits, y_true, sample_weight)[1]))
+        return float(np.mean(_class_coverage(hits, y_true, weight)[1]))
     known = columns >= 0
-    weight = None if sample_weight is None else np.asarray(sample_weight)[known]
+    weight = None if weight is None else weight[known]
     per_class = np.full(len(labels), np.nan)
     if known.any() and (weight is None or weight.any()):
         at, coverage = _class_coverage(hits[known], columns[known], weight)
