@@ -172,6 +172,18 @@ def test_datasets_of_vectors_are_trained_on():
     assert classifier().fit(dataset).decision_function(dataset).shape == (24, 3)
 
 
+def test_vectors_of_a_dataset_are_scaled_like_those_of_a_table():
+    vectors = np.random.default_rng(0).normal(3, [1e-2, 1, 1e4], (24, 3)).astype(np.float32)
+    dataset = TensorDataset(torch.from_numpy(vectors), torch.from_numpy(Y))
+    expected = np.sqrt(np.mean(vectors.astype(float) ** 2, axis=0))
+    for transform in (None, lambda x: x, lambda x: [x, x]):
+        inputs = media_inputs(dataset, "dataset", {"eval": transform})
+        np.testing.assert_allclose(inputs.statistics(), expected)
+    scores = classifier().fit(dataset).decision_function(dataset)
+    table = classifier().fit(vectors, Y).decision_function(vectors)
+    np.testing.assert_allclose(scores, table, rtol=1e-5, atol=1e-5)
+
+
 def test_labels_that_are_given_come_before_those_of_the_dataset():
     clf = classifier().fit(Labelled("targets", Y), np.repeat(["a", "b"], 12))
     assert clf.classes_.tolist() == ["a", "b"]
@@ -185,6 +197,12 @@ class TestErrors:
     def test_samples_without_labels(self):
         with pytest.raises(ValueError, match="has no label"):
             classifier().fit(Subset(TensorDataset(torch.zeros(4, 3)), [0, 1]))
+
+    @pytest.mark.parametrize("value", [np.nan, np.inf])
+    def test_vectors_that_are_not_finite(self, value):
+        dataset = TensorDataset(torch.full((24, 2), value), torch.from_numpy(Y))
+        with pytest.raises(ValueError, match="NaN or infinite"):
+            classifier().fit(dataset)
 
     def test_streams_are_refused(self):
         class Stream(IterableDataset):

@@ -196,7 +196,40 @@ class SampleInputs(Inputs):
         )
 
     def statistics(self, sample_weight=None):
-        return channel_statistics(self) if len(self.sample_shape) == 3 else None
+        measure = {1: column_statistics, 3: channel_statistics}.get(len(self.sample_shape))
+        return None if measure is None else measure(self)
+
+
+def column_statistics(inputs, n_samples=N_STATISTICS_SAMPLES):
+    """Return the root mean square of each column of vectors, on samples spread evenly.
+
+    Parameters
+    ----------
+    inputs : Inputs
+    n_samples : int
+        How many samples are read at most, a batch at a time.
+
+    Returns
+    -------
+    root_mean_squares : DoubleTensor of shape (n_features,)
+
+    Raises
+    ------
+    ValueError
+        Values that are not finite.
+    """
+    count, total = 0, 0.0
+    for batch in _spread_batches(inputs, n_samples):
+        rows = batch.double().flatten(0, -2)
+        count, total = count + len(rows), total + rows.square().sum(0)
+    if not torch.isfinite(total).all():
+        raise ValueError("X holds samples with NaN or infinite values.")
+    return (total / count).sqrt()
+
+
+def _spread_batches(inputs, n_samples):
+    positions = np.unique(np.linspace(0, len(inputs) - 1, min(n_samples, len(inputs))).astype(int))
+    return (inputs.take(batch) for batch in torch.from_numpy(positions).split(STATISTICS_BATCH))
 
 
 def channel_statistics(inputs, n_samples=N_STATISTICS_SAMPLES):
@@ -219,11 +252,9 @@ def channel_statistics(inputs, n_samples=N_STATISTICS_SAMPLES):
     ValueError
         Values that are not finite.
     """
-    positions = np.unique(np.linspace(0, len(inputs) - 1, min(n_samples, len(inputs))).astype(int))
     count, total, squares = 0, 0.0, 0.0
     low, high = float("inf"), -float("inf")
-    for batch in torch.from_numpy(positions).split(STATISTICS_BATCH):
-        x = inputs.take(batch)
+    for x in _spread_batches(inputs, n_samples):
         x = (x.double() / 255 if x.dtype == torch.uint8 else x.double()).flatten(0, -4)
         if not torch.isfinite(x).all():
             raise ValueError("X holds images with NaN or infinite values.")
