@@ -50,10 +50,51 @@ def test_marginals_are_probabilities_that_sum_to_k(scale, dtype):
         marginals = top_k_marginals(scores, k)
         assert marginals.dtype == dtype
         assert (marginals >= 0).all()
-        assert (marginals <= 1 + 1e-5).all()
+        assert (marginals <= 1).all()
         torch.testing.assert_close(
             marginals.sum(1), torch.full((5,), k, dtype=dtype), rtol=1e-5, atol=0
         )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("k", [1, 20, 500, 999, 1000])
+def test_marginals_of_many_classes_are_probabilities_that_sum_to_k(k, dtype):
+    scores = draw(2, 1000, scale=10.0, dtype=dtype)
+    marginals = top_k_marginals(scores, k)
+    assert 0 <= marginals.min() <= marginals.max() <= 1
+    torch.testing.assert_close(
+        marginals.double().sum(1), torch.full((2,), k, dtype=torch.float64), rtol=1e-7, atol=0
+    )
+    # Sets of k classes leave out sets of all but k, with the inverse weights.
+    if k < 1000:
+        inverse = 1 - top_k_marginals(-scores.double(), 1000 - k)
+        torch.testing.assert_close(marginals.double(), inverse, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_masked_class_is_one_far_below(dtype):
+    masked = torch.tensor([[2, 0.5, 0, -torch.inf, -torch.inf]], dtype=dtype, requires_grad=True)
+    rest = masked.detach()[:, :3].requires_grad_()
+    for k in (1, 2, 3):
+        expected = torch.nn.functional.pad(top_k_marginals(rest, k), (0, 2))
+        value = top_k_marginals(masked, k)
+        torch.testing.assert_close(value, expected)
+        log_sums = log_elementary_symmetric_polynomials(masked, k)
+        torch.testing.assert_close(log_sums, log_elementary_symmetric_polynomials(rest, k))
+        (gradient,) = torch.autograd.grad(log_sums[0, k], masked)
+        torch.testing.assert_close(gradient, value)
+        second = [
+            torch.autograd.grad(p.square().sum(), s)[0]
+            for p, s in ((value, masked), (top_k_marginals(rest, k), rest))
+        ]
+        torch.testing.assert_close(second[0][:, :3], second[1])
+        assert (second[0][:, 3:] == 0).all()
+    # Where some masked class is in all sets, each is as likely as the other.
+    expected = torch.tensor([[1, 1, 1, 0.5, 0.5]], dtype=dtype)
+    torch.testing.assert_close(top_k_marginals(masked, 4), expected)
+    log_sums = log_elementary_symmetric_polynomials(masked, 4)
+    assert log_sums[0, 4] == -torch.inf
+    assert torch.isfinite(log_sums[0, :4]).all()
 
 
 def test_marginals_of_one_class_are_the_softmax():

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from scipy.special import expit
 
+from ._symmetric import LOWEST
+
 #: Largest rank and number of classes for which this pays.
 FEW_RANKS, FEW_CLASSES = 20, 512
 
@@ -90,7 +92,7 @@ def smoothed_hinge_directly(scores, target, k, tau, margin):
     gradient : Tensor of shape (n_samples, n_classes)
     """
     top, head = torch.topk(scores.detach(), k + 1, dim=1)
-    top, head = top.numpy(), head.numpy()
+    top, head = np.maximum(top.numpy(), LOWEST), head.numpy()
     s, target = scores.detach().numpy(), target.numpy()
     rows = np.arange(len(s))[:, None]
     is_target = head == target
@@ -98,7 +100,7 @@ def smoothed_hinge_directly(scores, target, k, tau, margin):
     reference = np.where(is_target[:, :k].any(1, keepdims=True), top[:, k:], top[:, k - 1 : k])
     odds = np.subtract(s, reference, dtype=np.float64)
     odds /= k * tau
-    x = odds[rows, head]
+    x = np.subtract(top, reference, dtype=np.float64) / (k * tau)
     x[is_target] = -np.inf
     inside = np.concatenate([head, target], axis=1)
     odds[rows, inside] = 0

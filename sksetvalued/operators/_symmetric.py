@@ -8,6 +8,9 @@ from ._precision import at_least_float32, without_autocast
 
 __all__ = ["log_elementary_symmetric_polynomials", "top_k_marginals"]
 
+#: Stands for the score -inf, whose gradient would be NaN.
+LOWEST = -1e30
+
 
 def _log_convolve(a, b, degree):
     """Multiply polynomials given by the logarithms of their coefficients, up to `degree`."""
@@ -16,7 +19,10 @@ def _log_convolve(a, b, degree):
     n_a, n_b = a.shape[-1], b.shape[-1]
     length = min(n_a + n_b - 1, degree + 1)
     shifted = pad(b, (n_a - 1, n_a - 1), value=-torch.inf).unfold(-1, n_b + n_a - 1, 1).flip(-2)
-    return torch.logsumexp((a.unsqueeze(-1) + shifted)[..., :length], dim=-2)
+    terms = (a.unsqueeze(-1) + shifted)[..., :length]
+    # The weights in the gradient of torch.logsumexp would not sum to one for large logarithms.
+    largest = terms.detach().amax(-2, keepdim=True)
+    return (terms - largest).exp().sum(-2).log() + largest.squeeze(-2)
 
 
 def _log_coefficients(scores, degree):
@@ -35,6 +41,14 @@ def _log_coefficients(scores, degree):
         nodes = _log_convolve(nodes[..., :half, :], nodes[..., half:, :], degree)
     product = nodes[..., 0, :]
     return product if rest is None else _log_convolve(rest, product, degree)
+
+
+def log_sums(scores, k):
+    """Return the logarithms of the polynomials up to degree k, of finite scores."""
+    # The polynomial of degree i is homogeneous: sigma_i(e^c e^s) = e^(ic) sigma_i(e^s).
+    centre = scores.detach().amax(-1, keepdim=True)
+    degrees = torch.arange(k + 1, device=scores.device, dtype=scores.dtype)
+    return _log_coefficients(scores - centre, k) + centre * degrees
 
 
 def log_elementary_symmetric_polynomials(scores, k):
@@ -69,13 +83,11 @@ def log_elementary_symmetric_polynomials(scores, k):
     """
     check_scores(scores)
     check_k(k, scores.shape[-1])
-    wide = at_least_float32(scores)
     with without_autocast(scores.device):
-        # The polynomial of degree i is homogeneous: sigma_i(e^c e^s) = e^(ic) sigma_i(e^s).
-        centre = wide.detach().amax(-1, keepdim=True)
-        degrees = torch.arange(k + 1, device=wide.device, dtype=wide.dtype)
-        log_sums = _log_coefficients(wide - centre, k) + centre * degrees
-    return log_sums.to(scores.dtype)
+        values = log_sums(at_least_float32(scores).clamp(min=LOWEST), k)
+        # Where a class of weight zero is in all sets.
+        values = values.masked_fill(values < LOWEST / 2, -torch.inf)
+    return values.to(scores.dtype)
 
 
 def top_k_marginals(scores, k):
@@ -99,7 +111,8 @@ def top_k_marginals(scores, k):
     Returns
     -------
     Tensor of shape (..., n_classes)
-        Entries in [0, 1] that sum to k; the softmax when k is 1.
+        Entries in [0, 1] that sum to k; the softmax when k is 1. A score of -inf counts as one
+        far below all others.
 
     References
     ----------
@@ -119,6 +132,10 @@ def top_k_marginals(scores, k):
     # The gradient is needed even where the caller has switched gradients off.
     with torch.inference_mode(False), torch.enable_grad():
         leaf = scores if create_graph else scores.detach().clone().requires_grad_()
-        log_sum = log_elementary_symmetric_polynomials(leaf, k)[..., k]
-        (marginals,) = torch.autograd.grad(log_sum.sum(), leaf, create_graph=create_graph)
-    return marginals
+        # The logarithms may be large, and rounding them costs the marginals digits.
+        exact = torch.float32 if scores.device.type == "mps" else torch.float64
+        with without_autocast(scores.device):
+            wide = leaf.to(exact).clamp(min=LOWEST)
+            log_sum = log_sums(wide, k)[..., k].sum()
+            (marginals,) = torch.autograd.grad(log_sum, wide, create_graph=create_graph)
+    return marginals.clamp(0, 1).to(scores.dtype)

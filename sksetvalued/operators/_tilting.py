@@ -27,7 +27,7 @@ import numpy as np
 import torch
 
 from ._direct import FEW_CLASSES, FEW_RANKS, smoothed_hinge_directly, solve_directly
-from ._symmetric import log_elementary_symmetric_polynomials
+from ._symmetric import LOWEST, log_sums
 from ._top_k import top_k
 
 #: Steps of Newton's method for the tilt, which need not be exact.
@@ -367,6 +367,7 @@ def _plan(scores, k, tau):
 def _largest_others(scores, target, k, n_head):
     """Return the k-th largest score of the other classes, and the largest of all."""
     values, indices = top_k(scores, max(k, n_head or 0) + 1)
+    values = values.clamp(min=LOWEST)
     is_target = indices == target
     before = is_target[:, :k].any(1, keepdim=True)
     reference = torch.where(before, values[:, k : k + 1], values[:, k - 1 : k])
@@ -395,7 +396,8 @@ def _forward(scores, target, k, tau):
     parts = []
     for start in range(0, len(scores), step):
         rows = slice(start, start + step)
-        x = (values[rows].to(plan.dtype) - reference[rows]) / plan.temperature
+        x = values[rows].clamp(min=LOWEST).to(plan.dtype)
+        x = (x - reference[rows]) / plan.temperature
         if head is None:
             x.scatter_(1, target[rows], -torch.inf)
         else:
@@ -460,8 +462,8 @@ def smoothed_hinge_by_products(scores, target, k, tau, margin):
     others = others + (others >= target)
     own = scores.gather(1, target)
     x = (scores.gather(1, others) - own) / (k * tau)
-    log_sums = log_elementary_symmetric_polynomials(x, k)
-    return tau * _softplus(margin / tau + log_sums[:, k] - log_sums[:, k - 1])
+    sums = log_sums(x.clamp(min=LOWEST), k)
+    return tau * _softplus(margin / tau + sums[:, k] - sums[:, k - 1])
 
 
 class SmoothedHinge(torch.autograd.Function):
