@@ -98,11 +98,32 @@ def test_a_generator_fixes_the_noise():
         (lambda s: noised_top_k(s.long(), 2), "floating-point"),
         (lambda s: noised_top_k(s, 2, noise=torch.zeros(3, 3, 4)), r"noise must have shape"),
         (lambda s: noised_top_k(s, 2, noise=torch.zeros(3, 2, 5)), r"noise must have shape"),
+        (lambda s: noised_top_k(s, 2, noise=torch.zeros(0, 3, 5)), r"at least one draw"),
+        (lambda s: noised_top_k(s, 2, noise=torch.zeros(5)), r"noise must have shape"),
+        (lambda s: noised_top_k(s[None], 2, noise=torch.zeros(7, 3, 5)), r"noise must have shape"),
     ],
 )
 def test_bad_arguments_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call(torch.randn(3, 5))
+
+
+@pytest.mark.parametrize("operator", [noised_top_k, noised_top_k_sum])
+def test_noise_is_shared_along_dimensions_of_one_and_no_others(operator):
+    scores = torch.randn(3, 4, 6, generator=generator())
+    for shape in ((7, 3, 4, 6), (7, 3, 1, 6), (7, 1, 4, 6), (7, 1, 1, 6)):
+        noise = torch.randn(shape, generator=generator(1))
+        value = operator(scores, 2, 0.5, noise=noise)
+        for i in range(3):
+            for j in range(4):
+                own = noise[:, i % shape[1], j % shape[2]]
+                expected = operator(scores[i, j], 2, 0.5, noise=own)
+                torch.testing.assert_close(value[i, j], expected)
+    for shape in ((7, 4, 3, 6), (7, 2, 6, 6), (7, 12, 6), (7, 1, 6), (7, 3, 4, 1), (0, 3, 4, 6)):
+        with pytest.raises(
+            ValueError, match=r"noise must have shape \(n_noise_samples, 3, 4, 6\)"
+        ):
+            operator(scores, 2, noise=torch.zeros(shape))
 
 
 # The law of the draws, against quadrature.

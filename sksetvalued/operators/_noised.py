@@ -23,12 +23,14 @@ def _fits_one_pass(scores, k):
 
 
 def check_noise(noise, scores):
-    """Raise unless `noise` is (n_noise_samples, n_samples or 1, n_classes)."""
-    n_samples, n_classes = scores.shape
-    if noise.ndim != 3 or noise.shape[2] != n_classes or noise.shape[1] not in (1, n_samples):
+    """Raise unless `noise` holds draws of the shape of `scores`, or 1 for all but the classes."""
+    *shape, n_classes = scores.shape
+    fits = noise.ndim == scores.ndim + 1 and len(noise) > 0 and noise.shape[-1] == n_classes
+    if not fits or any(size not in (1, n) for size, n in zip(noise.shape[1:], shape)):
+        described = ", ".join(["n_noise_samples", *map(str, scores.shape)])
         raise ValueError(
-            f"noise must have shape (n_noise_samples, {n_samples}, {n_classes}), or 1 in place "
-            f"of {n_samples} to share it between the samples, got {tuple(noise.shape)}."
+            f"noise must have shape ({described}), with at least one draw, or 1 in place of any "
+            f"number but {n_classes} to share it, got {tuple(noise.shape)}."
         )
 
 
@@ -147,8 +149,10 @@ def _noised_mean(scores, k, epsilon, n_noise_samples, generator, noise, all_k):
     check_positive_integer("n_noise_samples", n_noise_samples)
     flat = at_least_float32(scores).reshape(-1, scores.shape[-1])
     if noise is not None:
-        noise = noise.reshape(noise.shape[0], -1, noise.shape[-1])
-        check_noise(noise, flat)
+        check_noise(noise, scores)
+        is_shared = noise[0, ..., 0].numel() == 1
+        noise = noise if is_shared else noise.expand(-1, *scores.shape)
+        noise = noise.reshape(len(noise), -1, noise.shape[-1])
     indices, normals = select_noised(
         flat, k, epsilon, n_noise_samples, generator, noise, all_k=all_k
     )
@@ -195,7 +199,7 @@ def noised_top_k(scores, k, epsilon=1.0, n_noise_samples=5, generator=None, nois
     >>> noise = torch.tensor(
     ...     [[0.2, -0.1, 0.1, 0.3], [0.1, 0.1, -0.1, 0.1], [-0.1, -0.1, 0.1, -0.1]]
     ... )
-    >>> value = noised_top_k(scores, k=2, epsilon=1.0, noise=noise.unsqueeze(1))
+    >>> value = noised_top_k(scores, k=2, epsilon=1.0, noise=noise)
     >>> round(value.item(), 2)
     2.47
     """

@@ -9,7 +9,12 @@ exponential gaps, for all draws at once, and a point at distance x from the star
 stands for the normal whose tail probability is :math:`1 - e^{-x}`. A byte per class, the first of
 the uniform number that gives the first gap, tells nearly all classes that exceed t in no draw.
 Classes likely to exceed it have all their normals drawn, so have those of the few draws where
-fewer than k classes exceed t, given that they do not. All this is exact in law.
+fewer than k classes exceed t, given that they do not.
+
+All this is exact in law, for noise that the precision of the scores can hold. In single precision
+noise below about 1e-5 of the scores takes few values once it is added: noised scores tie, ties go
+to the first class, here and where all noise is drawn, and as the two round tied values differently
+their laws then differ.
 """
 
 import math
