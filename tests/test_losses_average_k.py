@@ -188,6 +188,23 @@ def test_exactly_the_stated_number_of_candidates_and_never_a_true_label(k, kind)
     assert not chosen[torch.arange(10), target].any()
 
 
+@pytest.mark.parametrize("weight", [None, torch.ones(2)])
+def test_false_classes_of_probability_zero_come_before_true_ones(weight):
+    proposals = torch.tensor([[-torch.inf, 1.0, 0.0], [0.0, -torch.inf, -torch.inf]])
+    target = torch.tensor([2, 1])
+    chosen = F.pseudo_positives(proposals, target, 3, weight)
+    assert chosen.tolist() == [[True, True, False], [True, False, True]]
+    chosen = F.pseudo_positives(proposals, target, 2, weight)
+    assert chosen.tolist() == [[False, True, False], [True, False, False]]
+
+
+def test_function_twin_of_assume_negative_takes_weights():
+    scores, _, _, target = draw(N, L)
+    weight = torch.tensor([2.0, 0.0, 1.0, 0.5])
+    expected = AssumeNegativeLoss()(scores, target, weight)
+    assert torch.equal(F.assume_negative_loss(scores, target, sample_weight=weight), expected)
+
+
 @pytest.mark.parametrize("k", [1.3, 2, 2.3, 4])
 def test_candidates_of_ties_are_the_last_ones(k):
     proposals = torch.zeros(10, 5)

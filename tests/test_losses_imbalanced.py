@@ -71,6 +71,18 @@ def test_function_twin_is_the_module(name):
         expected = build(name, reduction=reduction)(scores, target)
         got = CASES[name][2](scores, target, **CASES[name][0](5), reduction=reduction)
         assert torch.equal(got, expected)
+        weight = torch.tensor([2.0, 0.0, 1.0, 0.5])
+        expected = build(name, reduction=reduction)(scores, target, weight)
+        params = {**CASES[name][0](5), "reduction": reduction, "sample_weight": weight}
+        assert torch.equal(CASES[name][2](scores, target, **params), expected)
+
+
+@pytest.mark.parametrize("build_with", [LDAMLoss, LogitAdjustedLoss])
+def test_counts_of_the_caller_are_copied(build_with):
+    for counts in (torch.tensor([3.0, 1.0]), np.array([3.0, 1.0])):
+        loss = build_with(counts)
+        counts[0] = 100.0
+        assert loss.class_counts.tolist() == [3, 1]
 
 
 @names

@@ -150,6 +150,8 @@ def test_reductions_weights_and_function_twins_agree(name):
     for reduction in ("none", "mean", "sum"):
         expected = LOSSES[name](reduction=reduction)(scores, target)
         assert torch.equal(twin(scores, target, reduction=reduction), expected)
+        expected = LOSSES[name](reduction=reduction)(scores, target, weight)
+        assert torch.equal(twin(scores, target, reduction, sample_weight=weight), expected)
 
 
 @names
@@ -236,3 +238,40 @@ def test_class_indices_are_for_sparsemax_alone():
         SparseTopLoss()(S, torch.tensor([0, 1]))
     with pytest.raises(ValueError, match=r"\[0, 2\]"):
         SparsemaxLoss()(S, torch.tensor([0, 3]))
+
+
+@pytest.mark.parametrize("name", ["sparse_top", "sparsemax"])
+@pytest.mark.parametrize("n_classes", [4, 100, 600, 5000])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_masked_classes_count_as_classes_far_below(name, n_classes, dtype):
+    results = []
+    for mask in (-math.inf, -1e4):
+        scores = torch.full((3, n_classes), mask, dtype=dtype)
+        scores[:, :3] = torch.tensor([2.0, 0.5, 0.0], dtype=dtype)
+        scores[1, 3], scores[2] = -1.0, torch.linspace(0, 1, n_classes)
+        target = torch.zeros(3, n_classes)
+        target[:, 0] = target[:, 1] = 1
+        scores.requires_grad_()
+        value = LOSSES[name](reduction="none")(scores, target)
+        results.append((value, *torch.autograd.grad(value.sum(), scores)))
+    for masked, low in zip(*results):
+        torch.testing.assert_close(masked, low)
+    if name == "sparse_top":
+        assert results[0][0][:2].tolist() == [0.0625, 0.0625]
+    # A label that cannot be chosen costs without limit; NaN stays NaN.
+    target[:, 3] = 1
+    scores = torch.full((2, n_classes), -math.inf, dtype=dtype)
+    scores[:, :3], scores[1, 0] = 1.0, math.nan
+    loss = LOSSES[name](reduction="none")(scores, target[:2])
+    assert loss[0] == math.inf
+    assert loss[1].isnan()
+
+
+@names
+def test_indicators_may_have_half_precision(name):
+    scores, target = draw(3, 5)
+    loss = LOSSES[name]()
+    for dtype in (torch.bfloat16, torch.float16):
+        assert torch.equal(loss(scores, target.to(dtype)), loss(scores, target))
+        with pytest.raises(ValueError, match="only zeros and ones"):
+            loss(scores, 2 * target.to(dtype))

@@ -619,3 +619,102 @@ def test_function_twins(name):
         assert torch.equal(
             twin(scores, target, 2, 0.7, reduction, weight), loss(scores, target, weight)
         )
+
+
+# Weights, types, and scores that are no numbers.
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
+def test_targets_of_any_integer_type_are_class_indices(name, dtype):
+    if "label" not in LOSSES[name].targets:
+        pytest.skip("its targets are indicators")
+    loss, scores, target, extra = build_any(name)
+    wide = loss.eval()(scores, target, **extra)
+    assert torch.equal(loss(scores, target.to(dtype), **extra), wide)
+
+
+def build_any(name):
+    """Return a loss by its name, scores and targets for it, and further arguments."""
+    scores, target = draw(4, 5)
+    supplied = {"k": 2, "class_counts": [3, 1, 4, 1, 5], "n_samples": 4, "n_classes": 5}
+    if name == "noised_hinge":
+        supplied["generator"] = 0
+    loss = LOSSES[name].from_estimator(supplied, {})
+    if "label" not in loss.targets:
+        target = torch.nn.functional.one_hot(target, 5)
+    given = (scores, scores.flip(1)) if loss.head == "two_head" else scores
+    return loss, given, target, {"index": torch.arange(4)} if loss.uses_index else {}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_weights_are_non_negative_numbers_one_per_sample(name):
+    loss, scores, target, extra = build_any(name)
+    for shape in ((4, 1), (1,), (), (5,)):
+        with pytest.raises(ValueError, match=r"sample_weight must have shape \(n_samples,\)"):
+            loss(scores, target, torch.ones(shape), **extra)
+    for wrong in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="sample_weight must be finite and non-negative"):
+            loss(scores, target, torch.tensor([1.0, 1.0, wrong, 2.0]), **extra)
+    assert torch.isfinite(loss(scores, target, torch.tensor([0, 1, 2, 3]), **extra))
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_integer_scores_are_named(name):
+    loss, scores, target, extra = build_any(name)
+    whole = tuple(s.long() for s in scores) if isinstance(scores, tuple) else scores.long()
+    with pytest.raises(TypeError, match=r"input must hold floating-point.*int64.*input.float\(\)"):
+        loss(whole, target, **extra)
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("n_classes", [6, 300, 2000])
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_a_nan_score_gives_its_row_a_nan_loss_wherever_it_is(name, n_classes, k):
+    scores, target = draw(8, n_classes, dtype=torch.float32)
+    places = torch.arange(7) * n_classes // 7
+    scores[torch.arange(7), places] = torch.nan
+    target[0] = places[0]
+    loss = ALL[name](k=k, reduction="none")(scores, target)
+    assert loss.isnan().tolist() == 7 * [True] + [False]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_one_class_is_too_few(name):
+    if name != "cross_entropy":
+        with pytest.raises(ValueError, match="at least two classes"):
+            ALL[name](k=1)(torch.zeros(3, 1), torch.zeros(3, dtype=torch.long))
+
+
+def test_seeds_may_be_numpy_integers():
+    scores, target = draw(6, 20)
+    values = {NoisedTopKHingeLoss(3, generator=seed)(scores, target) for seed in (3, np.int64(3))}
+    assert len({value.item() for value in values}) == 1
+
+
+SHAPES_WITH_MASKED = [(4, 3, 3), (4, 3, 2), (50, 3, 2), (50, 20, 20), (50, 20, 5), (50, 30, 25)]
+SHAPES_WITH_MASKED += [(50, 49, 3), (300, 5, 5), (700, 5, 3), (700, 30, 400), (700, 400, 350)]
+
+
+@pytest.mark.parametrize(("n_classes", "k", "n_finite"), SHAPES_WITH_MASKED)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("by_products", [False, True])
+def test_smoothed_hinge_of_masked_classes_is_the_limit(n_classes, k, n_finite, dtype, by_products):
+    """With fewer than k finite rivals it is 0: all sets without the true class are masked."""
+    loss = SmoothedTopKHingeLoss(k, tau=0.5, reduction="none")
+    results = []
+    for mask in (-torch.inf, -1e5 * k):
+        scores, _ = draw(3, n_classes, seed=k, dtype=dtype)
+        scores[:2, n_finite:] = mask
+        scores.requires_grad_()
+        value = loss(scores, torch.tensor([0, 1, 2]))
+        (gradient,) = torch.autograd.grad(value.sum(), scores, create_graph=by_products)
+        if by_products:
+            (gradient,) = torch.autograd.grad(gradient.square().sum(), scores)
+        results.append((value.detach(), gradient))
+    tolerance = {"rtol": 1e-5, "atol": 1e-5}
+    for masked, low in zip(*results):
+        torch.testing.assert_close(masked, low, **tolerance)
+    if n_finite <= k:
+        assert (results[0][0][:2] == 0).all()
+        assert (results[0][1][:2] == 0).all()

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from ..operators._checks import check_number, check_positive_integer
 from ..operators._precision import at_least_float32, without_autocast
-from ._base import SetLoss, check_scores_and_target, reduce_loss
+from ._base import SetLoss, check_scores_and_target, check_weights, reduce_loss
 
 __all__ = ["AssumeNegativeLoss", "AverageKLoss", "ExpectedPositiveLoss", "ROLELoss"]
 
@@ -48,7 +48,7 @@ def average_k_loss(input, target, k, alpha=1.0, reduction="mean", sample_weight=
     return AverageKLoss(k, alpha, reduction=reduction)(input, target, sample_weight)
 
 
-def assume_negative_loss(input, target, reduction="mean"):
+def assume_negative_loss(input, target, reduction="mean", sample_weight=None):
     """Compute the (weak) assume-negative loss; see :class:`AssumeNegativeLoss`.
 
     Parameters
@@ -56,6 +56,7 @@ def assume_negative_loss(input, target, reduction="mean"):
     input : Tensor of shape (n_samples, n_classes)
     target : LongTensor of shape (n_samples,)
     reduction : {"mean", "sum", "none"}, default="mean"
+    sample_weight : Tensor of shape (n_samples,), optional
 
     Returns
     -------
@@ -69,7 +70,7 @@ def assume_negative_loss(input, target, reduction="mean"):
     >>> assume_negative_loss(torch.zeros(1, 5), torch.tensor([0]))
     tensor(1.3863)
     """
-    return AssumeNegativeLoss(reduction=reduction)(input, target)
+    return AssumeNegativeLoss(reduction=reduction)(input, target, sample_weight)
 
 
 def expected_positive_loss(input, target, k, beta=None, reduction="mean", sample_weight=None):
@@ -128,6 +129,7 @@ def role_loss(input, target, estimates, k, beta=None, reduction="mean", sample_w
     """
     _check_k(k, input)
     check_scores_and_target(input, target)
+    check_weights(sample_weight, input)
     if estimates.shape != input.shape:
         raise ValueError(
             f"estimates must have the shape of input, {tuple(input.shape)}, "
@@ -135,7 +137,7 @@ def role_loss(input, target, estimates, k, beta=None, reduction="mean", sample_w
         )
     with without_autocast(input.device):
         input, estimates = at_least_float32(input), at_least_float32(estimates)
-        losses = _role(input, target, estimates, k, beta, sample_weight)
+        losses = _role(input, target.long(), estimates, k, beta, sample_weight)
     return reduce_loss(losses, reduction, sample_weight)
 
 
@@ -210,9 +212,11 @@ def pseudo_positives(proposal_scores, target, k, sample_weight=None):
     """
     _check_k(k, proposal_scores)
     n_samples, n_classes = proposal_scores.shape
-    # Log-probabilities keep the order where float32 probabilities are all zero.
+    # Log-probabilities keep the order where float32 probabilities are all zero. A false class
+    # of probability zero still comes before the true one.
     values = at_least_float32(proposal_scores).log_softmax(1)
-    values = values.scatter(1, target[:, None], -torch.inf).flatten()
+    values = values.clamp_(min=torch.finfo(values.dtype).min)
+    values = values.scatter_(1, target.long()[:, None], -torch.inf).flatten()
     # The slack undoes the rounding of products such as (2.3 - 1) * 10.
     if sample_weight is None:
         count = math.floor((k - 1) * n_samples * (1 + 1e-12))
@@ -369,12 +373,16 @@ class AverageKLoss(SetLoss, name="two_head"):
                 f"got {type(input).__name__}."
             )
         scores, proposals = input
-        check_scores_and_target(scores, target)
-        if proposals.shape != scores.shape:
-            raise ValueError(
-                "the two heads of input must have one shape, "
-                f"got {tuple(scores.shape)} and {tuple(proposals.shape)}."
-            )
+        if self.validate:
+            check_scores_and_target(scores, target)
+            check_scores_and_target(proposals, target)
+            check_weights(sample_weight, scores)
+            if proposals.shape != scores.shape:
+                raise ValueError(
+                    "the two heads of input must have one shape, "
+                    f"got {tuple(scores.shape)} and {tuple(proposals.shape)}."
+                )
+        target = target.long()
         with without_autocast(scores.device):
             scores, proposals = at_least_float32(scores), at_least_float32(proposals)
             losses = _average_k(scores, proposals, target, self.k, self.alpha, sample_weight)
@@ -472,8 +480,11 @@ class ExpectedPositiveLoss(SetLoss, name="expected_positive"):
             Class indices.
         sample_weight : Tensor of shape (n_samples,), optional
         """
-        check_scores_and_target(input, target)
+        if self.validate:
+            check_scores_and_target(input, target)
+            check_weights(sample_weight, input)
         _check_k(self.k, input)
+        target = target.long()
         with without_autocast(input.device):
             scores = at_least_float32(input)
             losses = _expected_positive(scores, target, self.k, self.beta, sample_weight)
@@ -597,6 +608,7 @@ class ROLELoss(SetLoss, name="role"):
             )
         check_scores_and_target(input, target)
         self._check_index(index, input)
+        target = target.long()
         estimates = self.label_logits(index, target).to(at_least_float32(input).dtype)
         return role_loss(
             input, target, estimates, self.k, self.beta, self.reduction, sample_weight

@@ -21,20 +21,34 @@ def check_reduction(reduction):
         raise ValueError(f"reduction must be one of {REDUCTIONS}, got {reduction!r}.")
 
 
-def check_shapes(input, target):
-    """Raise unless `input` is (n_samples, n_classes) and `target` holds an integer per row."""
+def check_scores(input):
+    """Raise unless `input` holds floating-point scores of shape (n_samples, n_classes)."""
     if input.ndim != 2:
         raise ValueError(
             "input must hold scores of shape (n_samples, n_classes), "
             f"got a tensor of shape {tuple(input.shape)}."
         )
+    if not input.is_floating_point():
+        raise TypeError(
+            f"input must hold floating-point scores, got {input.dtype}; "
+            "convert them, as by input.float()."
+        )
+
+
+def check_shapes(input, target):
+    """Raise unless `input` is (n_samples, n_classes) and `target` holds an integer per row."""
+    check_scores(input)
     if target.shape != input.shape[:1]:
         raise ValueError(
             f"target must have shape ({input.shape[0]},), one class index per row of input, "
             f"got {tuple(target.shape)}."
         )
-    if target.dtype.is_floating_point or target.dtype == torch.bool:
+    if target.dtype != torch.int64 and not _holds_integers(target):
         raise TypeError(f"target must hold class indices as integers, got {target.dtype}.")
+
+
+def _holds_integers(x):
+    return not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool)
 
 
 def check_range(input, target):
@@ -42,7 +56,7 @@ def check_range(input, target):
     # On an accelerator the range is left to the kernels: looking would wait for the device, as
     # it would break the graph of torch.compile.
     if target.is_cpu and target.numel() and not torch.compiler.is_compiling():
-        low, high = torch.aminmax(target)
+        low, high = torch.aminmax(target.long())
         low, high = low.item(), high.item()
         if low < 0 or high >= input.shape[1]:
             raise ValueError(
@@ -55,6 +69,25 @@ def check_scores_and_target(input, target):
     """Raise unless `input` is (n_samples, n_classes) and `target` holds its class indices."""
     check_shapes(input, target)
     check_range(input, target)
+
+
+def check_weights(sample_weight, input):
+    """Raise unless `sample_weight` is None or a non-negative number for each row of `input`."""
+    if sample_weight is None:
+        return
+    if sample_weight.shape != input.shape[:1]:
+        raise ValueError(
+            f"sample_weight must have shape (n_samples,), ({input.shape[0]},) here, "
+            f"got {tuple(sample_weight.shape)}."
+        )
+    # As for the range of the targets, no device is waited for.
+    if sample_weight.is_cpu and sample_weight.numel() and not torch.compiler.is_compiling():
+        low, high = torch.aminmax(sample_weight)
+        low, high = low.item(), high.item()
+        if not (low >= 0 and high < float("inf")):
+            raise ValueError(
+                f"sample_weight must be finite and non-negative, got values in [{low}, {high}]."
+            )
 
 
 def reduce_loss(loss, reduction="mean", sample_weight=None):
@@ -212,8 +245,10 @@ class SetLoss(nn.Module):
         input : Tensor of shape (n_samples, n_classes)
             Scores (logits).
         target : LongTensor of shape (n_samples,)
-            Class indices.
+            Class indices, of any integer type; or, where `targets` names them, indicators of
+            shape (n_samples, n_classes).
         sample_weight : Tensor of shape (n_samples,), optional
+            Non-negative weights.
 
         Returns
         -------
@@ -222,6 +257,9 @@ class SetLoss(nn.Module):
         """
         if self.validate:
             self.check(input, target)
+            check_weights(sample_weight, input)
+        if target.ndim == 1:
+            target = target.long()
         with without_autocast(input.device):
             losses = self.sample_losses(at_least_float32(input), target)
         return reduce_loss(losses, self.reduction, sample_weight)

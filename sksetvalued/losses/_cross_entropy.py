@@ -39,7 +39,7 @@ class CrossEntropyLoss(SetLoss, name="cross_entropy"):
             check_scores_and_target(input, target)
         with without_autocast(input.device):
             return functional.cross_entropy(
-                at_least_float32(input), target, reduction=self.reduction
+                at_least_float32(input), target.long(), reduction=self.reduction
             )
 
     def sample_losses(self, input, target):

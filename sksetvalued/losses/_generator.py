@@ -1,12 +1,14 @@
 """A generator that a loss can own: by device, picklable, restartable."""
 
+import numbers
+
 import torch
 
 
 def _draw_seed(generator):
     """Return `generator` if it is a seed, else a seed drawn from it."""
-    if isinstance(generator, int) and not isinstance(generator, bool):
-        return generator
+    if isinstance(generator, numbers.Integral) and not isinstance(generator, bool):
+        return int(generator)
     if generator is not None and not isinstance(generator, torch.Generator):
         raise TypeError(f"generator must be a torch.Generator, an int or None, got {generator!r}.")
     device = "cpu" if generator is None else generator.device

@@ -18,7 +18,7 @@ def _check_counts_fit(class_counts, input):
         )
 
 
-def focal_loss(input, target, gamma=2.0, reduction="mean"):
+def focal_loss(input, target, gamma=2.0, reduction="mean", sample_weight=None):
     """Compute the focal loss; see :class:`FocalLoss`.
 
     Parameters
@@ -27,6 +27,7 @@ def focal_loss(input, target, gamma=2.0, reduction="mean"):
     target : LongTensor of shape (n_samples,)
     gamma : float, default=2.0
     reduction : {"mean", "sum", "none"}, default="mean"
+    sample_weight : Tensor of shape (n_samples,), optional
 
     Returns
     -------
@@ -40,10 +41,12 @@ def focal_loss(input, target, gamma=2.0, reduction="mean"):
     >>> focal_loss(torch.zeros(1, 2), torch.tensor([0]), gamma=1.0)
     tensor(0.3466)
     """
-    return FocalLoss(gamma, reduction=reduction)(input, target)
+    return FocalLoss(gamma, reduction=reduction)(input, target, sample_weight)
 
 
-def ldam_loss(input, target, class_counts, max_margin=0.5, scale=30.0, reduction="mean"):
+def ldam_loss(
+    input, target, class_counts, max_margin=0.5, scale=30.0, reduction="mean", sample_weight=None
+):
     """Compute the label-distribution-aware margin loss; see :class:`LDAMLoss`.
 
     Parameters
@@ -55,6 +58,7 @@ def ldam_loss(input, target, class_counts, max_margin=0.5, scale=30.0, reduction
     max_margin : float, default=0.5
     scale : float, default=30.0
     reduction : {"mean", "sum", "none"}, default="mean"
+    sample_weight : Tensor of shape (n_samples,), optional
 
     Returns
     -------
@@ -68,10 +72,14 @@ def ldam_loss(input, target, class_counts, max_margin=0.5, scale=30.0, reduction
     >>> ldam_loss(torch.zeros(1, 2), torch.tensor([0]), [1, 16], max_margin=0.5, scale=2.0)
     tensor(1.3133)
     """
-    return LDAMLoss(class_counts, max_margin, scale, reduction=reduction)(input, target)
+    return LDAMLoss(class_counts, max_margin, scale, reduction=reduction)(
+        input, target, sample_weight
+    )
 
 
-def logit_adjusted_loss(input, target, class_counts, tau=1.0, reduction="mean"):
+def logit_adjusted_loss(
+    input, target, class_counts, tau=1.0, reduction="mean", sample_weight=None
+):
     """Compute the logit-adjusted cross-entropy; see :class:`LogitAdjustedLoss`.
 
     Parameters
@@ -81,6 +89,7 @@ def logit_adjusted_loss(input, target, class_counts, tau=1.0, reduction="mean"):
     class_counts : array-like of shape (n_classes,)
     tau : float, default=1.0
     reduction : {"mean", "sum", "none"}, default="mean"
+    sample_weight : Tensor of shape (n_samples,), optional
 
     Returns
     -------
@@ -94,7 +103,7 @@ def logit_adjusted_loss(input, target, class_counts, tau=1.0, reduction="mean"):
     >>> logit_adjusted_loss(torch.zeros(1, 2), torch.tensor([0]), [1, 3]).exp()
     tensor(4.)
     """
-    return LogitAdjustedLoss(class_counts, tau, reduction=reduction)(input, target)
+    return LogitAdjustedLoss(class_counts, tau, reduction=reduction)(input, target, sample_weight)
 
 
 def _centered(input):
@@ -186,7 +195,7 @@ class LDAMLoss(SetLoss, name="ldam"):
 
     def __init__(self, class_counts, max_margin=0.5, scale=30.0, reduction="mean"):
         super().__init__(reduction)
-        self.register_buffer("class_counts", check_class_counts(class_counts))
+        self.register_buffer("class_counts", check_class_counts(class_counts).clone())
         check_number("max_margin", max_margin, 0, inclusive=True)
         self.max_margin = max_margin
         check_number("scale", scale, 0, inclusive=False)
@@ -242,7 +251,7 @@ class LogitAdjustedLoss(SetLoss, name="logit_adjusted"):
 
     def __init__(self, class_counts, tau=1.0, reduction="mean"):
         super().__init__(reduction)
-        self.register_buffer("class_counts", check_class_counts(class_counts))
+        self.register_buffer("class_counts", check_class_counts(class_counts).clone())
         check_number("tau", tau, 0, inclusive=True)
         self.tau = tau
         self.prior_exponent = 1.0 - tau

@@ -145,7 +145,6 @@ class NoisedTopKHingeLoss(_TopKLoss, name="noised_hinge"):
 
     def sample_losses(self, input, target, noise=None):
         self.check_rank(input)
-        target = target.long()
         generator = None
         if noise is None and self.epsilon > 0:
             generator = self.generator.on(input.device, fixed=not self.training)
@@ -161,7 +160,10 @@ class NoisedTopKHingeLoss(_TopKLoss, name="noised_hinge"):
         n_selected = indices.shape[1]
         slopes = input.new_full((n_selected + 1,), self.scale / n_selected)
         slopes[-1] = -self.scale
-        offset = self.scale * (self._margins(target, input) + self.epsilon * normals.mean(1))
+        offset = normals.mean(1).mul_(self.scale * self.epsilon)
+        offset.add_(self.scale * self._margins(target, input))
+        # NaN, which need not be among the selected scores, stays NaN.
+        offset.add_(input.detach().amax(1), alpha=0)
         return hinge(input, torch.cat([indices, target.unsqueeze(1)], dim=1), slopes, offset)
 
 

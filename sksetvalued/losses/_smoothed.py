@@ -56,7 +56,7 @@ class SmoothedTopKHingeLoss(_TopKLoss, name="smoothed_hinge"):
 
     def sample_losses(self, input, target):
         self.check_rank(input)
-        arguments = input, target.long().unsqueeze(1), self.k, self.tau, self.margin
+        arguments = input, target.unsqueeze(1), self.k, self.tau, self.margin
         if torch.compiler.is_compiling() or len(input) == 0:
             return smoothed_hinge_by_products(*arguments)
         rank = min(self.k, input.shape[1] - self.k)

@@ -4,15 +4,14 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from ..operators._precision import at_least_float32, without_autocast
 from ..operators._sparse import project_on_top_k_simplex, sparse_top
 from ..operators._triton import fits_kernels
-from ._base import SetLoss, check_scores_and_target, reduce_loss
+from ._base import SetLoss, check_scores, check_scores_and_target
 
 __all__ = ["BinaryCrossEntropyLoss", "SparseTopLoss", "SparsemaxLoss"]
 
 
-def sparsemax_loss(input, target, reduction="mean"):
+def sparsemax_loss(input, target, reduction="mean", sample_weight=None):
     """Compute the sparsemax loss; see :class:`SparsemaxLoss`.
 
     Parameters
@@ -20,6 +19,7 @@ def sparsemax_loss(input, target, reduction="mean"):
     input : Tensor of shape (n_samples, n_classes)
     target : LongTensor of shape (n_samples,), or Tensor of shape (n_samples, n_classes)
     reduction : {"mean", "sum", "none"}, default="mean"
+    sample_weight : Tensor of shape (n_samples,), optional
 
     Returns
     -------
@@ -33,16 +33,17 @@ def sparsemax_loss(input, target, reduction="mean"):
     >>> sparsemax_loss(torch.zeros(1, 2), torch.tensor([0]))
     tensor(0.2500)
     """
-    return SparsemaxLoss(reduction=reduction)(input, target)
+    return SparsemaxLoss(reduction=reduction)(input, target, sample_weight)
 
 
-def sparse_top_loss(input, target, reduction="mean"):
+def sparse_top_loss(input, target, reduction="mean", sample_weight=None):
     """Compute the sparse-top loss; see :class:`SparseTopLoss`.
 
     Parameters
     ----------
     input, target : Tensors of shape (n_samples, n_classes)
     reduction : {"mean", "sum", "none"}, default="mean"
+    sample_weight : Tensor of shape (n_samples,), optional
 
     Returns
     -------
@@ -56,16 +57,17 @@ def sparse_top_loss(input, target, reduction="mean"):
     >>> sparse_top_loss(torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[1, 1, 0]]))
     tensor(0.)
     """
-    return SparseTopLoss(reduction=reduction)(input, target)
+    return SparseTopLoss(reduction=reduction)(input, target, sample_weight)
 
 
-def binary_cross_entropy_loss(input, target, reduction="mean"):
+def binary_cross_entropy_loss(input, target, reduction="mean", sample_weight=None):
     """Compute the cross-entropy summed over labels; see :class:`BinaryCrossEntropyLoss`.
 
     Parameters
     ----------
     input, target : Tensors of shape (n_samples, n_classes)
     reduction : {"mean", "sum", "none"}, default="mean"
+    sample_weight : Tensor of shape (n_samples,), optional
 
     Returns
     -------
@@ -79,16 +81,12 @@ def binary_cross_entropy_loss(input, target, reduction="mean"):
     >>> binary_cross_entropy_loss(torch.zeros(1, 3), torch.tensor([[1, 0, 0]]))
     tensor(2.0794)
     """
-    return BinaryCrossEntropyLoss(reduction=reduction)(input, target)
+    return BinaryCrossEntropyLoss(reduction=reduction)(input, target, sample_weight)
 
 
 def check_indicator(input, target):
     """Raise unless `target` is an indicator, of zeros and ones, of the shape of `input`."""
-    if input.ndim != 2:
-        raise ValueError(
-            "input must hold scores of shape (n_samples, n_classes), "
-            f"got a tensor of shape {tuple(input.shape)}."
-        )
+    check_scores(input)
     if target.shape != input.shape:
         raise ValueError(
             "target must be an indicator of the labels, of the shape of input, "
@@ -99,7 +97,8 @@ def check_indicator(input, target):
         return
     if torch.compiler.is_compiling():
         return
-    values = target.detach().numpy()
+    # NumPy knows no bfloat16.
+    values = (target.float() if target.dtype == torch.bfloat16 else target).detach().numpy()
     if np.count_nonzero(values == 1) != np.count_nonzero(values != 0):
         raise ValueError("target must be an indicator of the labels: only zeros and ones.")
 
@@ -125,10 +124,13 @@ class _FenchelYoung(torch.autograd.Function):
         ctx.save_for_backward(scores, point, q, columns, k)
         beyond = (scores - reference).sub_(threshold)
         clipped = beyond.clamp(0, 1)
-        beyond.sub_(clipped)
-        # Where k is 0 the threshold is any above the scores, and q and the loss are 0.
-        clipped.sub_(point)
-        return torch.where(k > 0, beyond.add_(clipped, alpha=0.5).mul_(clipped).sum(1), 0)
+        # Where k is 0 the threshold is any above the scores, and all gaps are 0. A score of -inf
+        # is raised, as its product with a gap of 0 would be NaN.
+        beyond.sub_(clipped).clamp_(min=torch.finfo(scores.dtype).min)
+        gap = clipped.sub_(point)
+        losses = beyond.add_(gap, alpha=0.5).mul_(gap).sum(1)
+        # The loss of a label of score -inf overflows, also where p is one over many.
+        return losses.mul_(2.0**24).div_(2.0**24)
 
     @staticmethod
     def backward(ctx, grad):
@@ -155,7 +157,8 @@ def _sparse_loss(scores, point, columns, reference, threshold, places):
     d = scores.gather(1, columns).sub_(reference).sub_(threshold)
     q = d.clamp(0, 1)
     gap = q - point.gather(1, columns)
-    losses = (d.sub(q).add_(gap, alpha=0.5).mul_(gap) * (d > 0)).sum(1)
+    terms = d.sub(q).add_(gap, alpha=0.5).mul_(gap)
+    losses = terms.masked_fill_(d <= 0, 0).sum(1)
     rows = torch.div(places, scores.shape[1], rounding_mode="floor")
     d = scores.view(-1)[places].sub_(reference[rows, 0]).sub_(threshold[rows, 0])
     p = point.view(-1)[places]
@@ -206,24 +209,12 @@ class SparseTopLoss(SetLoss, name="sparse_top"):
 
     targets = ("indicator",)
 
-    def forward(self, input, target, sample_weight=None):
-        """Return the reduced loss.
+    def check(self, input, target):
+        check_indicator(input, target)
 
-        Parameters
-        ----------
-        input : Tensor of shape (n_samples, n_classes)
-            Scores (logits).
-        target : Tensor of shape (n_samples, n_classes)
-            Indicator of the labels.
-        sample_weight : Tensor of shape (n_samples,), optional
-        """
-        if self.validate:
-            check_indicator(input, target)
-        with without_autocast(input.device):
-            scores = at_least_float32(input)
-            point = target.to(scores.dtype)
-            losses = _fenchel_young(scores, point, point.sum(1))
-        return reduce_loss(losses, self.reduction, sample_weight)
+    def sample_losses(self, input, target):
+        point = target.to(input.dtype)
+        return _fenchel_young(input, point, point.sum(1))
 
 
 class SparsemaxLoss(SetLoss, name="sparsemax"):
@@ -257,31 +248,17 @@ class SparsemaxLoss(SetLoss, name="sparsemax"):
 
     targets = ("label", "indicator")
 
-    def forward(self, input, target, sample_weight=None):
-        """Return the reduced loss.
+    def check(self, input, target):
+        check = check_scores_and_target if target.ndim == 1 else check_indicator
+        check(input, target)
 
-        Parameters
-        ----------
-        input : Tensor of shape (n_samples, n_classes)
-            Scores (logits).
-        target : LongTensor of shape (n_samples,), or Tensor of shape (n_samples, n_classes)
-            Class indices, or indicator of the labels.
-        sample_weight : Tensor of shape (n_samples,), optional
-        """
+    def sample_losses(self, input, target):
         if target.ndim == 1:
-            if self.validate:
-                check_scores_and_target(input, target)
-            point = torch.zeros_like(input, dtype=torch.bool)
-            target = point.scatter_(1, target.long().unsqueeze(1), True)
-        elif self.validate:
-            check_indicator(input, target)
-        with without_autocast(input.device):
-            scores = at_least_float32(input)
-            point = target.to(scores.dtype)
-            size = point.sum(1, keepdim=True)
-            point = point / size.clamp(min=1)
-            losses = _fenchel_young(scores, point, size[:, 0].clamp(max=1))
-        return reduce_loss(losses, self.reduction, sample_weight)
+            point = torch.zeros_like(input).scatter_(1, target.unsqueeze(1), 1)
+            return _fenchel_young(input, point, input.new_ones(len(input)))
+        point = target.to(input.dtype)
+        size = point.sum(1, keepdim=True)
+        return _fenchel_young(input, point / size.clamp(min=1), size[:, 0].clamp(max=1))
 
 
 class BinaryCrossEntropyLoss(SetLoss, name="bce"):
@@ -308,22 +285,10 @@ class BinaryCrossEntropyLoss(SetLoss, name="bce"):
 
     targets = ("indicator",)
 
-    def forward(self, input, target, sample_weight=None):
-        """Return the reduced loss.
+    def check(self, input, target):
+        check_indicator(input, target)
 
-        Parameters
-        ----------
-        input : Tensor of shape (n_samples, n_classes)
-            Scores (logits).
-        target : Tensor of shape (n_samples, n_classes)
-            Indicator of the labels.
-        sample_weight : Tensor of shape (n_samples,), optional
-        """
-        if self.validate:
-            check_indicator(input, target)
-        with without_autocast(input.device):
-            scores = at_least_float32(input)
-            losses = F.binary_cross_entropy_with_logits(
-                scores, target.to(scores.dtype), reduction="none"
-            ).sum(1)
-        return reduce_loss(losses, self.reduction, sample_weight)
+    def sample_losses(self, input, target):
+        return F.binary_cross_entropy_with_logits(
+            input, target.to(input.dtype), reduction="none"
+        ).sum(1)

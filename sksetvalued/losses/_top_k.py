@@ -21,7 +21,7 @@ def _rivals_and_own(input, target, k):
     """
     input = input.detach()
     order = top_k(input, k + 1)[1]
-    target = target.long().unsqueeze(1)
+    target = target.unsqueeze(1)
     # Ranks from that of the true class on move up by one.
     after = (order == target).cumsum(1)[:, :k].bool()
     indices = torch.cat([torch.where(after, order[:, 1:], order[:, :k]), target], dim=1)
@@ -49,11 +49,20 @@ def hinge(input, indices, slopes, offset):
     return torch.relu(torch.addmv(offset, input.gather(1, indices), slopes))
 
 
-def _rival_minus_own(input):
-    """Return the slopes 1 and -1."""
-    slopes = input.new_full((2,), -1.0)
-    slopes[0] = 1.0
-    return slopes
+def _hinge_of_rival(input, indices, margin):
+    """Return max(0, margin + score of the rival - score of the target).
+
+    The largest score takes part with slope 0, so that NaN, which is sorted first, stays NaN.
+
+    Parameters
+    ----------
+    input : Tensor of shape (n_samples, n_classes)
+    indices : LongTensor of shape (n_samples, 3)
+        The target, the class of the largest score, and the rival.
+    margin : float
+    """
+    slopes = torch.arange(-1, 2, dtype=input.dtype, device=input.device)
+    return hinge(input, indices, slopes, margin)
 
 
 class _TopKLoss(SetLoss):
@@ -77,6 +86,11 @@ class _TopKLoss(SetLoss):
         input : Tensor of shape (n_samples, n_classes)
         """
         if self.k >= input.shape[1]:
+            if input.shape[1] < 2:
+                raise ValueError(
+                    "input must hold scores of at least two classes for a top-k loss, "
+                    f"got {input.shape[1]}."
+                )
             check_k(self.k, input.shape[1], largest=input.shape[1] - 1)
 
 
@@ -111,8 +125,11 @@ class TopKHingeLoss(_TopKLoss, name="hinge"):
 
     def sample_losses(self, input, target):
         self.check_rank(input)
-        indices, _, _ = _rivals_and_own(input, target, self.k)
-        return hinge(input, indices[:, -2:], _rival_minus_own(input), self.margin)
+        order, target = top_k(input.detach(), self.k + 1)[1], target.unsqueeze(1)
+        is_among_k = (order[:, :-1] == target).any(1, keepdim=True)
+        rival = torch.where(is_among_k, order[:, -1:], order[:, -2:-1])
+        indices = torch.cat([target, order[:, :1], rival], dim=1)
+        return _hinge_of_rival(input, indices, self.margin)
 
 
 class ConvexTopKHingeLoss(_TopKLoss, name="convex_hinge"):
@@ -148,7 +165,7 @@ class ConvexTopKHingeLoss(_TopKLoss, name="convex_hinge"):
         self.check_rank(input)
         indices, rivals, own = _rivals_and_own(input, target, self.k)
         # Of the k best rivals and the true class, the k largest are all but the smallest.
-        rival_is_last = rivals[:, -1:] + self.margin >= own
+        rival_is_last = ~(rivals[:, -1:] + self.margin < own)
         last = torch.where(rival_is_last, indices[:, -2:-1], indices[:, -1:])
         indices = torch.cat([indices[:, :-2], last, indices[:, -1:]], dim=1)
         slopes = input.new_full((self.k + 1,), 1 / self.k)
@@ -198,10 +215,10 @@ class CalibratedTopKHingeLoss(_TopKLoss, name="calibrated_hinge"):
 
     def sample_losses(self, input, target):
         self.check_rank(input)
-        last = top_k(input.detach(), self.k + 1)[1].narrow(1, self.k, 1)
-        indices = torch.cat([last, target.long().unsqueeze(1)], dim=1)
+        first_and_last = top_k(input.detach(), self.k + 1)[1][:, :: self.k]
+        indices = torch.cat([target.unsqueeze(1), first_and_last], dim=1)
         try:
-            return hinge(input, indices, _rival_minus_own(input), self.margin)
+            return _hinge_of_rival(input, indices, self.margin)
         except RuntimeError:
             check_range(input, target)
             raise

@@ -213,7 +213,8 @@ def _threshold_of_sorted(ordered, k, rank):
 
 def _polished(threshold, v, k):
     """Return the threshold without what the sums over other entries rounded away."""
-    q = v - threshold
+    # Below -1 entries become 0, and -inf times 0 would be NaN.
+    q = np.maximum(v, -1) - threshold
     below = q < 1
     inside = below & (q > 0)
     total = np.einsum("jn,jn->n", q, inside)

@@ -172,7 +172,7 @@ def _project_kernel(
         inside = classes < n_classes
         if LOSS:
             gap = q - tl.load(point + place + classes, mask=inside, other=0.0)
-            losses += tl.where(inside, (shifted - q + 0.5 * gap) * gap, 0.0)
+            losses += tl.where(inside & (gap != 0), (shifted - q + 0.5 * gap) * gap, 0.0)
         else:
             tl.store(out + place + classes, q, mask=inside)
     if LOSS:
