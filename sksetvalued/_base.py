@@ -356,22 +356,25 @@ class DeepEstimator(BaseEstimator):
 
     def _continued_net(self, train, valid, n_outputs, resume):
         """Return a net that goes on with the trained module, by the parameters of now."""
-        from .networks import HEADS
-
         old = self.net_
         module = getattr(old.module_, "_orig_mod", old.module_)
         if isinstance(self.loss, torch.nn.Module):
             criterion = old.criterion_
         else:
             criterion = self._checked_criterion(train, resume)
-        if type(module.head) is not HEADS[criterion.head]:
-            raise ValueError(
-                f"loss={self.loss!r} needs a {criterion.head!r} head, but the network has "
-                f"another, from the loss of the fit before: set warm_start=False to fit anew."
-            )
+        self._check_head(module, criterion)
         net = self._make_net(module, criterion, train, valid, resume)
         net.continue_from(old)
         return net
+
+    def _check_head(self, module, criterion):
+        from .networks import HEADS
+
+        if type(module.head) is not HEADS[criterion.head]:
+            raise ValueError(
+                f"loss={self.loss!r} needs a {criterion.head!r} head, but the network was trained "
+                "with a loss of another head: fit anew, with warm_start=False."
+            )
 
     def _checked_criterion(self, train, resume):
         criterion = self._criterion(len(train))
@@ -390,6 +393,8 @@ class DeepEstimator(BaseEstimator):
         from . import training
 
         self._prior_exponent = criterion.prior_exponent
+        weight = getattr(criterion, "log_class_weight", None)
+        self._log_class_weight = None if weight is None else weight.numpy()
         n_batches = len(training.make_batches(train, self.batch_size_))
         monitor, options = self._monitor(valid), self._options(resume)
         return training.make_net(module, criterion, train.inputs, monitor, n_batches, options)

@@ -252,21 +252,25 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
         counts = self._positive_counts
         return counts / counts.sum()
 
+    @property
+    def _log_shift(self):
+        """What brings scores to the logarithms of p_y(x), up to a constant for each sample.
+
+        It takes back what the loss did to the prior of the training data.
+        """
+        shift = (1 - self._prior_exponent) * np.log(self._prior)
+        return shift if self._log_class_weight is None else shift - self._log_class_weight
+
     def _log_proba(self, scores):
         """Return log p_y(x) under the prior of the training data, in double precision."""
         scores = scores.astype(np.float64, copy=False)
-        if self._prior_exponent != 1:
-            scores = scores + (1 - self._prior_exponent) * np.log(self._prior)
-        return torch.log_softmax(torch.from_numpy(scores), dim=1).numpy()
+        shifted = torch.from_numpy(scores + self._log_shift)
+        return torch.log_softmax(shifted, dim=1).numpy()
 
     def _combine_views(self, scores):
         """Combine views under the prior of the training data, whatever the loss did to it."""
-        scores = scores.double()
-        exponent = getattr(self, "_prior_exponent", 1)
-        if exponent == 1:
-            return self._log_mean_of_views(scores)
-        shift = (1 - exponent) * torch.from_numpy(np.log(self._prior)).to(scores.device)
-        return self._log_mean_of_views(scores + shift) - shift
+        shift = torch.from_numpy(self._log_shift).to(scores.device)
+        return self._log_mean_of_views(scores.double() + shift) - shift
 
     def _rank_scores(self, scores):
         """Return what the rule ranks and thresholds, from the scores of the network."""
@@ -320,8 +324,8 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
     def predict(self, X):
         """Return the label with the largest score.
 
-        A network trained with "logit_adjusted" gives balanced scores, and so balanced labels: the
-        likeliest label is the first of `predict_labels`.
+        A network trained with "logit_adjusted" or with class weights gives balanced scores, and so
+        balanced labels: the likeliest label is the first of `predict_labels`.
 
         Parameters
         ----------

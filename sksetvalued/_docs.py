@@ -28,8 +28,9 @@ weight_decay : float or None, default={weight_decay}
     Weight decay of the optimizer. None is 0.1 for tables and 0.2 for images with "adamw", and
     the optimizer's own default otherwise.
 lr_schedule : None, "cosine", "one_cycle", sequence of int, dict or callable, default={lr_schedule}
-    A sequence holds the epochs after which the rate is divided by ten; a dict, the arguments of
-    torch's ``MultiStepLR``; a callable maps the optimizer to a torch scheduler.
+    A sequence holds the epochs, as integers, after which the rate is divided by ten; a dict, the
+    arguments of torch's ``MultiStepLR``; a callable maps the optimizer to a torch scheduler. An
+    ``LRScheduler`` among the callbacks takes the place of "cosine".
 validation_fraction : float in (0, 1), default=None
     Share of each class held out to monitor the training; the best epoch is kept. A class of one
     sample is trained on.
@@ -40,7 +41,8 @@ monitor : str or callable, default="auto"
 patience : int, default=None
     Epochs without improvement after which training stops.
 callbacks : list, default=None
-    skorch callbacks, copied before use.
+    skorch callbacks, or pairs of a name and one, copied before use. Its scoring callbacks do not
+    work: use `monitor`.
 device : str, default="auto"
     "auto" is CUDA where there is one.
 precision : {{"float32", "bf16"}}, default="float32"
@@ -56,7 +58,8 @@ random_state : int, RandomState or None, default=None
 verbose : int, default=0
     0 is quiet, 1 shows a progress bar with the monitored metric.
 net_params : dict, default=None
-    Arguments of the skorch net, such as ``iterator_train__num_workers``.\
+    Arguments of the skorch net: ``optimizer__*``, ``callbacks__*``, ``compile__*``, and of the
+    iterators what concerns loading, such as ``iterator_train__num_workers``.\
 """
 
 FITTED_ATTRIBUTES = """\

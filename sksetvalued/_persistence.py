@@ -1,5 +1,6 @@
 """Saving and loading fitted estimators without running code."""
 
+import copy
 import hashlib
 import json
 import os
@@ -99,6 +100,7 @@ def save(model, path):
             f"there is no folder {folder!r}, where {os.fspath(path)!r} was to be written; make it "
             "first."
         )
+    _check_parameters(copy.copy(model))
     tensors = {}
     content = json.dumps(_describe(model, tensors), allow_nan=False, sort_keys=True)
     tensors = {k: t.detach().cpu().contiguous().clone() for k, t in tensors.items()}
@@ -110,6 +112,15 @@ def save(model, path):
     finally:
         if os.path.exists(partial):
             os.remove(partial)
+
+
+def _check_parameters(model):
+    """Raise if the loss was changed since `fit` to one that the network is not for."""
+    from .training import seeded
+
+    with seeded(0):
+        criterion = model._criterion(1)
+    model._check_head(getattr(model.net_.module_, "_orig_mod", model.net_.module_), criterion)
 
 
 def _describe(model, tensors):
@@ -201,12 +212,16 @@ def load(path):
         ...
     FileNotFoundError: there is no file 'elsewhere.safetensors'.
     """
+    from .training import seeded
+
     if not os.path.isfile(path):
         raise FileNotFoundError(f"there is no file {os.fspath(path)!r}.")
     header, tensors = _read(path)
     document = _checked_document(path, header, tensors)
     try:
-        return _rebuild(document, tensors)
+        # Initial weights are drawn, to be replaced.
+        with seeded(0):
+            return _rebuild(document, tensors)
     except (ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
         raise ValueError(
             f"{os.fspath(path)!r} does not describe an estimator that this version can build: "

@@ -194,7 +194,7 @@ class TopKClassifier(DeepSetClassifier):
             return super().predict_set(X)
         inputs = X if isinstance(X, Inputs) else self._check_inputs(X)
         mask = np.zeros((len(inputs), len(self.classes_)), dtype=bool)
-        offset = (1 - self._prior_exponent) * np.log(self._prior)
+        offset = self._log_shift
         if self.rule_.prior_ is not None:
             offset = offset - np.log(self.rule_.prior_)
         offset = torch.from_numpy(offset) if offset.any() else None

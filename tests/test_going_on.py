@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from scipy.special import log_softmax
 from sklearn.datasets import load_wine, make_blobs, make_multilabel_classification
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score
 
 import sksetvalued.training
 from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier, load, save
+from sksetvalued._threshold import top_k_mask
 from sksetvalued.metrics import set_coverage_score, top_k_scorer
 
 N_CLASSES = 4
@@ -70,6 +72,24 @@ def test_classes_may_come_later_whatever_the_loss(params):
     clf = TopKClassifier(k=2, random_state=0, **params)
     clf.partial_fit(X[first], y[first], classes=range(N_CLASSES)).partial_fit(X, y)
     assert clf.predict_set(X).sum(1).tolist() == [2] * len(X)
+
+
+@pytest.mark.parametrize("cls", BOTH)
+def test_class_weights_are_taken_back(cls):
+    """With weights 1 / counts the scores are those of p / prior, up to a constant."""
+    counts = torch.from_numpy(np.bincount(y[TAIL])).float()
+    clf = cls(k=2, loss=torch.nn.CrossEntropyLoss(weight=1 / counts), **QUICK)
+    clf.fit(X[TAIL], y[TAIL])
+    scores = logits(clf).astype(float)
+    shift = np.log(counts.numpy())
+    np.testing.assert_allclose(clf._set_scores(X), log_softmax(scores + shift, axis=1), atol=1e-5)
+    clf.set_params(objective="macro")
+    clf = clf.calibrate(X) if cls is AverageKClassifier else clf
+    expected = log_softmax(scores + shift, axis=1) - shift
+    expected += np.log(counts.sum().item())
+    np.testing.assert_allclose(clf._set_scores(X), expected, atol=1e-5)
+    if cls is TopKClassifier:
+        np.testing.assert_array_equal(clf.predict_set(X), top_k_mask(logits(clf), 2))
 
 
 # -- rules that change ----------------------------------------------------------------------
@@ -171,6 +191,22 @@ def test_estimates_of_samples_start_anew_with_other_samples(tmp_path):
     assert again.n_iter_ == 9
 
 
+@pytest.mark.parametrize("changed", [{"loss": "two_head"}, {"alpha": -1, "loss": "two_head"}])
+def test_a_file_that_could_not_be_loaded_is_not_written(changed, tmp_path):
+    clf = AverageKClassifier(k=2, loss="cross_entropy", **QUICK).fit(X, y).set_params(**changed)
+    with pytest.raises(ValueError, match="head|alpha"):
+        save(clf, tmp_path / "clf")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_saving_and_loading_leave_the_random_state_alone(tmp_path):
+    clf = TopKClassifier(k=2, **QUICK).fit(X, y)
+    state = torch.get_rng_state()
+    save(clf, tmp_path / "clf")
+    load(tmp_path / "clf").predict(X)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
 # -- what fails -----------------------------------------------------------------------------
 
 
@@ -242,6 +278,14 @@ def test_small_columns_are_left_alone():
     small = X / np.abs(X).max()
     clf = TopKClassifier(k=2, **QUICK).fit(small, y)
     assert isinstance(clf.net_.module_.normalize, torch.nn.Identity)
+
+
+def test_a_scale_that_rounds_to_one_is_none(tmp_path):
+    """What the file holds and what is rebuilt from it are the same network."""
+    ones = X / np.sqrt((X**2).mean(0)) * (1 + 1e-9)
+    clf = TopKClassifier(k=2, **QUICK).fit(ones, y)
+    save(clf, tmp_path / "clf")
+    np.testing.assert_array_equal(load(tmp_path / "clf").predict_set(ones), clf.predict_set(ones))
 
 
 def test_weights_enter_the_scale_as_repeats_do():

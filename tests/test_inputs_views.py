@@ -71,11 +71,11 @@ def test_the_marginals_decide_the_set_on_a_case_by_hand():
     the mean probability (1/6 + 3/5, 1/3 + 1/5, 1/2 + 1/5) / 2 ranks class 0 first.
     """
     odds = torch.tensor([[[1.0, 2.0, 3.0], [3.0, 1.0, 1.0]]])
-    combined = TopKClassifier(k=2)._combine_views(odds.log())[0]
+    combined = TopKClassifier(k=2)._log_mean_of_views(odds.log().double())[0]
     expected = torch.tensor([101.0, 100.0, 107.0], dtype=torch.float64) / 154
     torch.testing.assert_close(combined.exp(), expected)
     assert combined.argsort(descending=True).tolist() == [2, 0, 1]
-    mean = AverageKClassifier(k=2)._combine_views(odds.log())[0]
+    mean = AverageKClassifier(k=2)._log_mean_of_views(odds.log().double())[0]
     probabilities = torch.tensor([1 / 6 + 3 / 5, 1 / 3 + 1 / 5, 1 / 2 + 1 / 5]) / 2
     torch.testing.assert_close(mean.exp(), probabilities.double())
 
@@ -84,7 +84,7 @@ def test_the_marginals_decide_the_set_on_a_case_by_hand():
 def test_sure_marginals_leave_the_order_to_the_probabilities(k):
     """Marginals that are one to rounding, or one by definition, say nothing of the order."""
     views = torch.tensor([[[60.0, 80.0, 100.0, 1.0, 0.0], [61.0, 79.0, 101.0, 1.0, 0.0]]])
-    combined = TopKClassifier(k=k)._combine_views(views)[0]
+    combined = TopKClassifier(k=k)._log_mean_of_views(views.double())[0]
     assert combined.argsort(descending=True)[:3].tolist() == [2, 1, 0]
 
 

@@ -95,9 +95,11 @@ def _holds_paths(X):
 
 def _check_column(X):
     """Raise where a table of one column holds strings that are no numbers."""
-    if X.shape[1] == 1 and X.shape[0] and not isinstance(X, torch.Tensor):
-        first = X.head(1) if hasattr(X, "head") else X[:1]
-        _check_string(np.asarray(first)[0, 0])
+    if isinstance(X, torch.Tensor):
+        return
+    rows = np.asarray(X.head(1) if hasattr(X, "head") else X)
+    if rows.shape[1] == 1 and len(rows):
+        _check_string(rows[0, 0])
 
 
 def _check_string(value):

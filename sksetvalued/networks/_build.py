@@ -203,7 +203,7 @@ def _column_scale(root_mean_squares, body):
     """
     if root_mean_squares is None or not isinstance(body, MLP):
         return nn.Identity()
-    scale = torch.clamp(torch.as_tensor(root_mean_squares), min=1.0)
+    scale = torch.as_tensor(root_mean_squares, dtype=torch.float32).clamp(min=1.0)
     return ColumnScale(scale) if (scale > 1).any() else nn.Identity()
 
 
