@@ -41,8 +41,7 @@ def path_inputs(X, transform=None):
 def classifier(**params):
     """Return a small classifier that reads images in this process."""
     params = {"k": 1, "max_epochs": 2, "lr": 1e-2, "batch_size": 10, "random_state": 0} | params
-    workers = {"iterator_train__num_workers": 0, "iterator_train__persistent_workers": False}
-    workers |= {k.replace("train", "valid"): v for k, v in workers.items()}
+    workers = {f"iterator_{part}__num_workers": 0 for part in ("train", "valid")}
     return TopKClassifier(loss="cross_entropy", net_params=workers, **params)
 
 

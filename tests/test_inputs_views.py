@@ -33,7 +33,6 @@ def fitted(cls=TopKClassifier, eval=both, **params):
     params = {"k": 2, "max_epochs": 3, "lr": 1e-2, "random_state": 0} | params
     # The same process: the functions above need not be sent anywhere.
     here = {f"iterator_{part}__num_workers": 0 for part in ("train", "valid")}
-    here |= {f"iterator_{part}__persistent_workers": False for part in ("train", "valid")}
     transform = {"train": upper, "eval": eval}
     return cls(transform=transform, net_params=here, **params).fit(X, Y)
 

@@ -21,7 +21,6 @@ from sksetvalued.metrics import set_coverage_score
 pytestmark = pytest.mark.slow
 
 IN_PROCESS = {f"iterator_{part}__num_workers": 0 for part in ("train", "valid")}
-IN_PROCESS |= {f"iterator_{part}__persistent_workers": False for part in ("train", "valid")}
 
 
 def read_pack(folder, name):
