@@ -162,8 +162,6 @@ class NoisedTopKHingeLoss(_TopKLoss, name="noised_hinge"):
         slopes[-1] = -self.scale
         offset = normals.mean(1).mul_(self.scale * self.epsilon)
         offset.add_(self.scale * self._margins(target, input))
-        # NaN, which need not be among the selected scores, stays NaN.
-        offset.add_(input.detach().amax(1), alpha=0)
         return hinge(input, torch.cat([indices, target.unsqueeze(1)], dim=1), slopes, offset)
 
 

@@ -254,8 +254,10 @@ def _n_powers(largest, total, k, exact):
     most = min(k, 48 if exact else 20)
     if total.device.type != "cpu" or most == 1:
         return most, most
-    largest, total = largest.numpy(), total.numpy()
-    expected = min(k, (2 * k - 1) * float(total.max()))
+    # Rows with NaN stay NaN, whatever is taken.
+    known = ~torch.isnan(largest + total)
+    largest, total = largest[known].numpy(), total[known].numpy()
+    expected = min(k, (2 * k - 1) * float(total.max(initial=0)))
     if expected == 0:
         return 1, 1
     # The tilt multiplies odds by at most 2k - 1, and leaves at most k expected successes.
