@@ -3,6 +3,7 @@
 import copy
 import math
 import warnings
+from contextlib import contextmanager, nullcontext
 from numbers import Integral, Real
 
 import numpy as np
@@ -20,6 +21,24 @@ CHUNK_SIZE = 2**22
 
 def _holds_bytes(images):
     return getattr(images, "dtype", None) in (np.uint8, torch.uint8)
+
+
+def bare_module(net):
+    """Return the trained module, as it was before it was compiled."""
+    return getattr(net.module_, "_orig_mod", net.module_)
+
+
+@contextmanager
+def _weights_kept_on_error(net):
+    """Put the weights of a net back if training fails, and forget what its optimizer knows."""
+    module = bare_module(net)
+    before = copy.deepcopy(module.state_dict())
+    try:
+        yield
+    except BaseException:
+        module.load_state_dict(before)
+        net.optimizer_ = None
+        raise
 
 
 class _HiddenParameter:
@@ -317,26 +336,45 @@ class DeepEstimator(BaseEstimator):
             make = self._continued_net if continued else self._new_net
             net = make(train, valid, n_outputs, resume)
             net.resumable = self.warm_start or resume is not None
-            try:
-                net.partial_fit((train, valid), epochs=epochs)
-            except torch.OutOfMemoryError as error:
-                raise RuntimeError(
-                    f"The device ran out of memory with batch_size={self.batch_size_}; use a "
-                    "smaller batch_size, or precision='bf16'."
-                ) from error
+            n_before = len(net.history)
+            with _weights_kept_on_error(self.net_) if continued else nullcontext():
+                self._run(net, train, valid, epochs)
             self._rng_state = training.rng_state(self.device_)
         self.net_ = net
         self.history_ = net.history
         self.n_iter_ = len(net.history)
         if net.interrupted_:
-            self._report_interrupt(net)
+            self._report_interrupt(net, self.n_iter_ - n_before)
         return self
+
+    def _run(self, net, train, valid, epochs):
+        try:
+            net.partial_fit((train, valid), epochs=epochs)
+        except torch.OutOfMemoryError as error:
+            raise RuntimeError(
+                f"The device ran out of memory with batch_size={self.batch_size_}; use a "
+                "smaller batch_size, or precision='bf16'."
+            ) from error
+
+    @contextmanager
+    def _kept_on_error(self):
+        """Leave the attributes as they are if something is raised."""
+        before = dict(vars(self))
+        try:
+            yield
+        except BaseException:
+            vars(self).clear()
+            vars(self).update(before)
+            raise
 
     def _new_net(self, train, valid, n_outputs, resume):
         from .networks import build_network
 
         criterion = self._checked_criterion(train, resume)
-        statistics = train.inputs.statistics(train.sample_weight)
+        perceptron = self.backbone in (None, "mlp") or isinstance(self.backbone, tuple | list)
+        statistics = None
+        if perceptron or len(self.input_shape_) == 3:
+            statistics = train.inputs.statistics(train.sample_weight)
         if len(self.input_shape_) == 3:
             self._image_range = statistics[2:]
         module = build_network(
@@ -356,13 +394,15 @@ class DeepEstimator(BaseEstimator):
 
     def _continued_net(self, train, valid, n_outputs, resume):
         """Return a net that goes on with the trained module, by the parameters of now."""
+        from . import training
+
         old = self.net_
-        module = getattr(old.module_, "_orig_mod", old.module_)
-        if isinstance(self.loss, torch.nn.Module):
-            criterion = old.criterion_
-        else:
-            criterion = self._checked_criterion(train, resume)
+        module = bare_module(old)
+        criterion = self._checked_criterion(train, resume)
         self._check_head(module, criterion)
+        # Estimates of samples are not carried over: the samples may be others.
+        if not criterion.uses_index:
+            training.take_learned(criterion, old.criterion_)
         net = self._make_net(module, criterion, train, valid, resume)
         net.continue_from(old)
         return net
@@ -428,12 +468,12 @@ class DeepEstimator(BaseEstimator):
             return Monitor("valid_loss", None)
         return Monitor(name, metric, self._combine_views)
 
-    def _report_interrupt(self, net):
+    def _report_interrupt(self, net, n_epochs):
         best = dict(net.callbacks_).get("best_epoch")
         epoch = getattr(best, "best_epoch_", None)
         kept = f"the best epoch so far, {epoch}, is kept" if epoch else "the last state is kept"
         warnings.warn(
-            f"Training was interrupted after {self.n_iter_} of {self.max_epochs} epochs; {kept}.",
+            f"Training was interrupted after {n_epochs} of {self.max_epochs} epochs; {kept}.",
             ConvergenceWarning,
             stacklevel=3,
         )

@@ -53,16 +53,17 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
         resume = "warm_start" if self.warm_start and hasattr(self, "net_") else None
         if resume is None:
             self.__dict__.pop("net_", None)
-        inputs, y, weight = self._check_data(X, y, sample_weight, reset=resume is None)
-        if resume is None:
-            self.classes_ = np.unique(y)
-        self._check_classes("y")
-        target = self._encode(y)
-        self.class_counts_ = self._count(target, weight)
-        self._new_rule()
-        if resume is None:
-            self._draw_seed()
-        self._fit_parts(inputs, target, weight, resume)
+        with self._kept_on_error():
+            inputs, y, weight = self._check_data(X, y, sample_weight, reset=resume is None)
+            if resume is None:
+                self.classes_ = np.unique(y)
+            self._check_classes("y")
+            target = self._encode(y)
+            self.class_counts_ = self._count(target, weight)
+            self._new_rule()
+            if resume is None:
+                self._draw_seed()
+            self._fit_parts(inputs, target, weight, resume)
         return self
 
     def partial_fit(self, X, y=None, classes=None, sample_weight=None):
@@ -90,20 +91,21 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
         first = not hasattr(self, "net_")
         if first:
             self.__dict__.pop("classes_", None)
-        _check_partial_fit_first_call(self, classes)
-        self._check_classes("classes")
-        inputs, y, weight = self._check_data(X, y, sample_weight, reset=first)
-        target = self._encode(y)
-        if not first:
-            self._check_piecewise(self.net_.criterion_)
-        counts = self._count(target, weight)
-        self.class_counts_ = counts if first else self.class_counts_ + counts
-        if first:
-            self._draw_seed()
-            self._new_rule()
-        data = self._training_set(inputs, target, weight, np.arange(len(target)), True)
-        self._train(data, None, len(self.classes_), 1, resume="partial_fit")
-        self._calibrate_inputs(inputs, weight)
+        with self._kept_on_error():
+            _check_partial_fit_first_call(self, classes)
+            self._check_classes("classes")
+            inputs, y, weight = self._check_data(X, y, sample_weight, reset=first)
+            target = self._encode(y)
+            if not first:
+                self._check_piecewise(self.net_.criterion_)
+            counts = self._count(target, weight)
+            self.class_counts_ = counts if first else self.class_counts_ + counts
+            if first:
+                self._draw_seed()
+                self._new_rule()
+            data = self._training_set(inputs, target, weight, np.arange(len(target)), True)
+            self._train(data, None, len(self.classes_), 1, resume="partial_fit")
+            self._calibrate_inputs(inputs, weight)
         return self
 
     def _check_classes(self, source):

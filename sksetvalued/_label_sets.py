@@ -38,7 +38,8 @@ def encode_label_sets(y, classes=None, given=None, extend=False):
     names = getattr(y, "columns", None)
     y = list(y) if is_sets else np.asarray(y)
     if not is_sets and y.ndim == 2 and y.shape[1] > 1:
-        names = None if names is None else as_labels(names, "the columns of y")
+        if names is not None:
+            names = as_labels(names, "the names of the columns of y (not used by y.to_numpy())")
         return *_arrange(_from_indicator(y), names, classes, given), "indicator"
     if classes is None and given is not None:
         classes = np.unique(given)
@@ -52,10 +53,10 @@ def as_labels(labels, what):
     if not isinstance(labels, np.ndarray) or labels.dtype == object:
         labels = list(labels)
     values = np.asarray(labels)
-    if values.dtype.kind in "US" and not all(isinstance(label, str | bytes) for label in labels):
-        raise TypeError(f"{what} must be of one type, got strings and others.")
     if values.ndim != 1:
         raise TypeError(f"{what} must be single labels, got an array of shape {values.shape}.")
+    if values.dtype.kind in "US" and not all(isinstance(label, str | bytes) for label in labels):
+        raise TypeError(f"{what} must be of one type, got strings and others.")
     return values
 
 

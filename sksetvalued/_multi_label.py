@@ -47,18 +47,19 @@ class DeepLabelSetClassifier(ClassifierMixin, DeepEstimator):
         resume = "warm_start" if self.warm_start and hasattr(self, "net_") else None
         if resume is None:
             self.__dict__.pop("net_", None)
-        inputs, y, weight = self._check_data(X, y, sample_weight, first=resume is None)
-        if resume is None:
-            self.largest_size_ = int(np.diff(y.indptr).max())
-            self._draw_seed()
-        self._count(y, weight, anew=True)
-        train, valid, held = self._split(y)
-        data = self._training_set(inputs, y, weight, train, True)
-        if valid is not None:
-            valid = self._training_set(inputs, y, weight, valid, False)
-        self._train(data, valid, self._n_outputs, self.max_epochs, resume)
-        if held is not None:
-            self._calibrate(inputs.subset(held), None if weight is None else weight[held])
+        with self._kept_on_error():
+            inputs, y, weight = self._check_data(X, y, sample_weight, first=resume is None)
+            if resume is None:
+                self.largest_size_ = int(np.diff(y.indptr).max())
+                self._draw_seed()
+            self._count(y, weight, anew=True)
+            train, valid, held = self._split(y)
+            data = self._training_set(inputs, y, weight, train, True)
+            if valid is not None:
+                valid = self._training_set(inputs, y, weight, valid, False)
+            self._train(data, valid, self._n_outputs, self.max_epochs, resume)
+            if held is not None:
+                self._calibrate(inputs.subset(held), None if weight is None else weight[held])
         return self
 
     def partial_fit(self, X, y=None, classes=None, sample_weight=None):
@@ -86,21 +87,26 @@ class DeepLabelSetClassifier(ClassifierMixin, DeepEstimator):
         """
         self._validate_params()
         first = not hasattr(self, "net_")
-        given = None if classes is None else as_labels(classes, "classes")
-        if not first and given is not None and set(given.tolist()) != set(self.classes_.tolist()):
-            raise ValueError(
-                f"classes={given[:10].tolist()} is not the same as in the first call of "
-                f"partial_fit, {self.classes_[:10].tolist()}."
-            )
-        inputs, y, weight = self._check_data(X, y, sample_weight, first, given, partial=True)
-        if first:
-            self.largest_size_ = int(min(2 * np.diff(y.indptr).max(), y.shape[1]))
-            self._draw_seed()
-        self._count(y, weight, anew=first)
-        data = self._training_set(inputs, y, weight, np.arange(y.shape[0]), True)
-        self._train(data, None, self._n_outputs, 1, resume="partial_fit")
-        if self._uses_threshold():
-            self._calibrate(inputs, weight)
+        with self._kept_on_error():
+            given = None if classes is None else as_labels(classes, "classes")
+            if (
+                not first
+                and given is not None
+                and set(given.tolist()) != set(self.classes_.tolist())
+            ):
+                raise ValueError(
+                    f"classes={given[:10].tolist()} is not the same as in the first call of "
+                    f"partial_fit, {self.classes_[:10].tolist()}."
+                )
+            inputs, y, weight = self._check_data(X, y, sample_weight, first, given, partial=True)
+            if first:
+                self.largest_size_ = int(min(2 * np.diff(y.indptr).max(), y.shape[1]))
+                self._draw_seed()
+            self._count(y, weight, anew=first)
+            data = self._training_set(inputs, y, weight, np.arange(y.shape[0]), True)
+            self._train(data, None, self._n_outputs, 1, resume="partial_fit")
+            if self._uses_threshold():
+                self._calibrate(inputs, weight)
         return self
 
     def score(self, X, y, sample_weight=None):

@@ -12,6 +12,7 @@ import sklearn
 import torch
 from sklearn.utils.validation import check_is_fitted
 
+from ._base import bare_module
 from ._encoding import NotEncodable, decode, encode
 
 #: Raised by one whenever a file can no longer be read by earlier versions.
@@ -120,12 +121,12 @@ def _check_parameters(model):
 
     with seeded(0):
         criterion = model._criterion(1)
-    model._check_head(getattr(model.net_.module_, "_orig_mod", model.net_.module_), criterion)
+    model._check_head(bare_module(model.net_), criterion)
 
 
 def _describe(model, tensors):
     """Return the document of the header, and put the tensors into `tensors`."""
-    module = getattr(model.net_.module_, "_orig_mod", model.net_.module_)
+    module = bare_module(model.net_)
     tensors.update({NETWORK + name: t for name, t in module.state_dict().items()})
     params = model.get_params(deep=False)
     fitted = {k: v for k, v in vars(model).items() if k not in params and k not in REBUILT}

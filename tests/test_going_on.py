@@ -225,6 +225,58 @@ def test_a_failed_fit_leaves_an_unfitted_estimator():
         clf.predict(X)
 
 
+@pytest.mark.parametrize("go_on", ["fit", "partial_fit"])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"patience": 3, "loss": "logit_adjusted"},
+        {"lr": 1e30, "optimizer": "sgd", "loss": "logit_adjusted"},
+        {"loss": "two_head"},
+    ],
+)
+def test_going_on_in_vain_changes_nothing(go_on, broken):
+    """Neither parameters that are refused nor a training that diverges."""
+    clf = TopKClassifier(k=2, loss="cross_entropy", warm_start=True, **QUICK).fit(X[TAIL], y[TAIL])
+    before, counts, rows = clf._set_scores(X), clf.class_counts_, len(clf.history_)
+    params = {name: clf.get_params()[name] for name in broken}
+    with pytest.raises(ValueError):
+        getattr(clf.set_params(**broken), go_on)(X, y)
+    clf.set_params(**params)
+    np.testing.assert_array_equal(clf._set_scores(X), before)
+    np.testing.assert_array_equal(clf.class_counts_, counts)
+    assert len(clf.history_) == rows
+    getattr(clf, go_on)(X, y)
+    assert np.isfinite(logits(clf)).all()
+
+
+class Tempered(torch.nn.Module):
+    """A criterion with something to learn."""
+
+    def __init__(self):
+        super().__init__()
+        self.temperature = torch.nn.Parameter(torch.ones(()))
+
+    def forward(self, scores, target):
+        return torch.nn.functional.cross_entropy(scores / self.temperature, target)
+
+
+@pytest.mark.parametrize("loss", [Tempered, Tempered()])
+def test_what_a_criterion_has_learned_is_kept(loss):
+    clf = TopKClassifier(k=2, loss=loss, warm_start=True, lr_schedule=None, **QUICK).fit(X, y)
+    learned = clf.net_.criterion_.criterion.temperature.item()
+    clf.set_params(lr=1e-9).fit(X, y)
+    assert learned != 1
+    assert clf.net_.criterion_.criterion.temperature.item() == pytest.approx(learned, abs=1e-6)
+
+
+def test_a_criterion_given_as_an_instance_is_that_of_now():
+    clf = TopKClassifier(k=2, loss="cross_entropy", warm_start=True, **QUICK).fit(X, y)
+    weight = torch.tensor([100.0, 1, 1, 1])
+    clf.set_params(loss=torch.nn.CrossEntropyLoss(weight=weight)).fit(X, y)
+    torch.testing.assert_close(clf.net_.criterion_.criterion.weight, weight)
+    np.testing.assert_allclose(clf._log_class_weight, np.log(weight))
+
+
 def test_a_refused_piece_is_not_counted():
     clf = AverageKClassifier(k=2, loss="role", **QUICK).fit(X, y)
     counts = clf.class_counts_.copy()

@@ -5,8 +5,8 @@ import torch
 
 from ._base import Inputs
 
-#: Rows that are squared together.
-STATISTICS_ROWS = 1024
+#: Entries that are squared together.
+AT_ONCE = 1 << 18
 
 
 def _shares(sample_weight, n_samples):
@@ -57,7 +57,8 @@ class ArrayInputs(Inputs):
     def statistics(self, sample_weight=None):
         weight = _shares(sample_weight, len(self))
         total = torch.zeros(self.sample_shape[0], dtype=torch.float64)
-        for rows, share in zip(self.data.split(STATISTICS_ROWS), weight.split(STATISTICS_ROWS)):
+        n_rows = max(1, AT_ONCE // max(len(total), 1))
+        for rows, share in zip(self.data.split(n_rows), weight.split(n_rows)):
             total += share @ rows.double().square()
         return total.sqrt()
 

@@ -1,6 +1,6 @@
 """Training with skorch; the only place that imports it."""
 
-from ._criterion import accepts, make_criterion
+from ._criterion import accepts, make_criterion, take_learned
 from ._data import TrainingSet, make_batches
 from ._monitor import Monitor
 from ._net import SetNet
@@ -33,4 +33,5 @@ __all__ = [
     "rng_state",
     "seeded",
     "split_per_class",
+    "take_learned",
 ]

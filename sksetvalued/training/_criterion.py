@@ -165,6 +165,15 @@ def make_criterion(loss, loss_params, supplied, targets="label"):
     return CriterionAdapter(loss.float())
 
 
+def take_learned(criterion, old):
+    """Copy the parameters that a criterion of the same class has learned."""
+    if type(getattr(criterion, "criterion", criterion)) is type(getattr(old, "criterion", old)):
+        learned = dict(old.named_parameters())
+        for name, parameter in criterion.named_parameters():
+            if name in learned and learned[name].shape == parameter.shape:
+                parameter.data.copy_(learned[name].data)
+
+
 def _build(cls, params):
     """Return a torch criterion; arrays, such as class weights, become tensors."""
     tensors = {k: torch.from_numpy(v) for k, v in params.items() if isinstance(v, np.ndarray)}

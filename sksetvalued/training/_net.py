@@ -1,6 +1,7 @@
 """The skorch net inside every deep estimator."""
 
 import contextlib
+import copy
 import math
 import time
 
@@ -259,7 +260,7 @@ class SetNet(NeuralNet):
 
         The optimizer goes on where it is of the same class; rates and the like are those of now.
         """
-        self.history = net.history
+        self.history = copy.copy(net.history)
         if type(self.optimizer_) is type(net.optimizer_):
             known = net.optimizer_.state
             for group in self.optimizer_.param_groups:
