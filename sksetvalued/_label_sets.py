@@ -39,7 +39,7 @@ def encode_label_sets(y, classes=None, given=None, extend=False):
     y = list(y) if is_sets else np.asarray(y)
     if not is_sets and y.ndim == 2 and y.shape[1] > 1:
         if names is not None:
-            names = as_labels(names, "the names of the columns of y (not used by y.to_numpy())")
+            names = as_labels(names, "the columns of y", "; y.to_numpy() has no names")
         return *_arrange(_from_indicator(y), names, classes, given), "indicator"
     if classes is None and given is not None:
         classes = np.unique(given)
@@ -48,15 +48,17 @@ def encode_label_sets(y, classes=None, given=None, extend=False):
     return *_from_labels(y, classes, extend), "single"
 
 
-def as_labels(labels, what):
+def as_labels(labels, what, remedy=""):
     """Return labels as a 1-D array; `what` they are is told by the errors."""
     if not isinstance(labels, np.ndarray) or labels.dtype == object:
         labels = list(labels)
     values = np.asarray(labels)
     if values.ndim != 1:
-        raise TypeError(f"{what} must be single labels, got an array of shape {values.shape}.")
+        raise TypeError(
+            f"{what} must be single labels, got an array of shape {values.shape}{remedy}."
+        )
     if values.dtype.kind in "US" and not all(isinstance(label, str | bytes) for label in labels):
-        raise TypeError(f"{what} must be of one type, got strings and others.")
+        raise TypeError(f"{what} must be of one type, got strings and others{remedy}.")
     return values
 
 
