@@ -1,0 +1,120 @@
+// Python's way to the kernels: addresses and sizes, which the callers have checked.
+
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030b0000
+#include <Python.h>
+
+#include <cstring>
+#include <new>
+
+#include "kernels.hpp"
+
+namespace {
+
+const Kernels* kernels = available_kernels()[0];
+
+template <class T>
+T* at(unsigned long long address) {
+  return reinterpret_cast<T*>(static_cast<uintptr_t>(address));
+}
+
+// Call `work` without the interpreter's lock; return whether it had memory enough.
+template <class Work>
+bool unlocked(Work work) {
+  bool done = true;
+  Py_BEGIN_ALLOW_THREADS;
+  try {
+    work();
+  } catch (const std::bad_alloc&) {
+    done = false;
+  }
+  Py_END_ALLOW_THREADS;
+  if (!done) PyErr_NoMemory();
+  return done;
+}
+
+PyObject* select_rows(PyObject*, PyObject* args) {
+  unsigned long long scores, indices, normals, seed;
+  Py_ssize_t n_rows, n_classes, k, n_draws;
+  float epsilon;
+  int all_k;
+  if (!PyArg_ParseTuple(args, "KnnnnfKpKK", &scores, &n_rows, &n_classes, &k, &n_draws, &epsilon,
+                        &seed, &all_k, &indices, &normals))
+    return nullptr;
+  const SelectArguments arguments = {
+      at<const float>(scores), n_rows,     n_classes,           k, n_draws, epsilon, seed,
+      all_k != 0,              at<int64_t>(indices), at<float>(normals)};
+  if (!unlocked([&] { kernels->select_rows(arguments); })) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyObject* hinge_rows(PyObject*, PyObject* args) {
+  unsigned long long scores, target, margins, seed, losses, slopes, indices;
+  Py_ssize_t n_rows, n_classes, k, n_draws;
+  float epsilon, scale, margin;
+  if (!PyArg_ParseTuple(args, "KKKnnnnfffKKKK", &scores, &target, &margins, &n_rows, &n_classes,
+                        &k, &n_draws, &epsilon, &scale, &margin, &seed, &losses, &slopes,
+                        &indices))
+    return nullptr;
+  const HingeArguments arguments = {
+      at<const float>(scores), at<const int64_t>(target), at<const float>(margins),
+      n_rows,                  n_classes,                 k,
+      n_draws,                 epsilon,                   scale,
+      margin,                  seed,                      at<float>(losses),
+      at<float>(slopes),       at<int64_t>(indices)};
+  int64_t n_bad = 0;
+  if (!unlocked([&] { n_bad = kernels->hinge_rows(arguments); })) return nullptr;
+  return PyLong_FromLongLong(n_bad);
+}
+
+PyObject* hinge_gradient_rows(PyObject*, PyObject* args) {
+  unsigned long long grad, slopes, indices, result;
+  Py_ssize_t grad_stride, n_rows, n_classes, n_draws;
+  if (!PyArg_ParseTuple(args, "KnKKnnnK", &grad, &grad_stride, &slopes, &indices, &n_rows,
+                        &n_classes, &n_draws, &result))
+    return nullptr;
+  const HingeGradientArguments arguments = {
+      at<const float>(grad), at<const float>(slopes), at<const int64_t>(indices), grad_stride,
+      n_rows,                n_classes,               n_draws,                    at<float>(result)};
+  if (!unlocked([&] { kernels->hinge_gradient_rows(arguments); })) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyObject* instruction_sets(PyObject*, PyObject*) {
+  PyObject* names = PyList_New(0);
+  for (const Kernels* const* each = available_kernels(); names && *each; ++each) {
+    PyObject* name = PyUnicode_FromString((*each)->name);
+    if (!name || PyList_Append(names, name) < 0) Py_CLEAR(names);
+    Py_XDECREF(name);
+  }
+  return names;
+}
+
+PyObject* use_instruction_set(PyObject*, PyObject* args) {
+  const char* name;
+  if (!PyArg_ParseTuple(args, "s", &name)) return nullptr;
+  for (const Kernels* const* each = available_kernels(); *each; ++each)
+    if (std::strcmp((*each)->name, name) == 0) {
+      kernels = *each;
+      Py_RETURN_NONE;
+    }
+  PyErr_Format(PyExc_ValueError, "this processor has no instruction set '%s'", name);
+  return nullptr;
+}
+
+PyMethodDef methods[] = {
+    {"select_rows", select_rows, METH_VARARGS, nullptr},
+    {"hinge_rows", hinge_rows, METH_VARARGS, nullptr},
+    {"hinge_gradient_rows", hinge_gradient_rows, METH_VARARGS, nullptr},
+    {"instruction_sets", instruction_sets, METH_NOARGS,
+     "Return the instruction sets that this processor has, the one used at first in front."},
+    {"use_instruction_set", use_instruction_set, METH_VARARGS,
+     "Use another of the instruction sets from now on."},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", nullptr, -1, methods,
+                      nullptr,               nullptr,    nullptr, nullptr};
+
+}  // namespace
+
+PyMODINIT_FUNC PyInit__kernels(void) { return PyModule_Create(&module); }

@@ -1,0 +1,178 @@
+// Rows of scores: vectors, block maxima, the k largest. Included once per instruction set, inside
+// a namespace of its own; see kernels.cpp.
+
+constexpr int kLanes = 16;
+
+typedef float Floats __attribute__((vector_size(4 * kLanes)));
+typedef int32_t Ints __attribute__((vector_size(4 * kLanes)));
+typedef uint32_t Words __attribute__((vector_size(4 * kLanes)));
+
+#define INLINE inline __attribute__((always_inline))
+
+INLINE Floats load(const float* from) {
+  Floats x;
+  memcpy(&x, from, sizeof x);
+  return x;
+}
+
+INLINE void store(float* to, Floats x) { memcpy(to, &x, sizeof x); }
+
+INLINE Floats all(float x) { return x - Floats{}; }
+
+INLINE Floats larger(Floats a, Floats b) { return a > b ? a : b; }
+
+INLINE Floats smaller(Floats a, Floats b) { return a < b ? a : b; }
+
+// Bit l of the result is that of lane l of a comparison.
+INLINE uint32_t bits(Ints mask) {
+  constexpr Ints places = {1,      1 << 1, 1 << 2,  1 << 3,  1 << 4,  1 << 5,  1 << 6,  1 << 7,
+                           1 << 8, 1 << 9, 1 << 10, 1 << 11, 1 << 12, 1 << 13, 1 << 14, 1 << 15};
+  const Ints kept = mask & places;
+  uint64_t parts[8];
+  memcpy(parts, &kept, sizeof kept);
+  uint64_t joined = 0;
+  for (uint64_t part : parts) joined |= part;
+  return static_cast<uint32_t>(joined | joined >> 32);
+}
+
+INLINE float largest_lane(Floats x) {
+  float lanes[kLanes];
+  store(lanes, x);
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int l = 0; l < half; ++l)
+      lanes[l] = lanes[l] > lanes[l + half] ? lanes[l] : lanes[l + half];
+  return lanes[0];
+}
+
+// exp(x) for x in [-87, 88], within 2e-7 of it; what is outside is taken to the nearest end.
+INLINE Floats exponential(Floats x) {
+  x = larger(smaller(x, all(88.0f)), all(-87.0f));
+  const Ints n = __builtin_convertvector(x * 1.44269504f + (x < 0 ? all(-0.5f) : all(0.5f)), Ints);
+  // log(2) in two parts, the first of which has few digits.
+  const Floats whole = __builtin_convertvector(n, Floats);
+  const Floats r = (x - whole * 0x1.62e4p-1f) - whole * 1.42860682e-6f;
+  Floats p = r * (1 / 5040.0f) + 1 / 720.0f;
+  p = p * r + 1 / 120.0f;
+  p = p * r + 1 / 24.0f;
+  p = p * r + 1 / 6.0f;
+  p = p * r + 0.5f;
+  p = p * r * r + r + 1.0f;
+  return p * (Floats)((n + 127) << 23);
+}
+
+// A row in blocks of `height` entries: chunk c holds the entries from 16 * height * c on, and its
+// block l those at l, l + 16, l + 32, ...; the last chunk may be shorter.
+struct Blocks {
+  const float* scores;
+  int64_t n;
+  int height;
+  int64_t n_chunks;
+  float* maxima;  // of the blocks, n_chunks * 16
+  float* tops;    // of the chunks, n_chunks
+  bool has_nan;
+
+  int64_t chunk_size() const { return static_cast<int64_t>(kLanes) * height; }
+};
+
+inline int64_t count_chunks(int64_t n, int height) {
+  const int64_t size = static_cast<int64_t>(kLanes) * height;
+  return (n + size - 1) / size;
+}
+
+INLINE void find_maxima(Blocks& blocks) {
+  const int64_t size = blocks.chunk_size();
+  Ints nan = {};
+  for (int64_t c = 0; c < blocks.n_chunks; ++c) {
+    const float* chunk = blocks.scores + c * size;
+    const int64_t n = blocks.n - c * size < size ? blocks.n - c * size : size;
+    Floats most = all(-INFINITY);
+    int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) {
+      const Floats x = load(chunk + i);
+      nan |= x != x;
+      most = larger(x, most);
+    }
+    if (i < n) {
+      float rest[kLanes];
+      for (int l = 0; l < kLanes; ++l) rest[l] = i + l < n ? chunk[i + l] : -INFINITY;
+      const Floats x = load(rest);
+      nan |= x != x;
+      most = larger(x, most);
+    }
+    store(blocks.maxima + c * kLanes, most);
+    blocks.tops[c] = largest_lane(most);
+  }
+  blocks.has_nan = bits(nan) != 0;
+}
+
+// The k largest of the entries offered, the smallest of them first.
+struct Entry {
+  float value;
+  float normal;
+  int64_t index;
+};
+
+struct Heap {
+  Entry* entries;
+  int64_t size;
+  int64_t capacity;
+
+  bool full() const { return size == capacity; }
+  float least() const { return entries[0].value; }
+
+  INLINE void offer(Entry entry) {
+    if (size < capacity) {
+      int64_t i = size++;
+      while (i > 0 && entries[(i - 1) / 2].value > entry.value) {
+        entries[i] = entries[(i - 1) / 2];
+        i = (i - 1) / 2;
+      }
+      entries[i] = entry;
+    } else if (entry.value > entries[0].value) {
+      int64_t i = 0;
+      for (;;) {
+        int64_t child = 2 * i + 1;
+        if (child >= size) break;
+        if (child + 1 < size && entries[child + 1].value < entries[child].value) ++child;
+        if (!(entries[child].value < entry.value)) break;
+        entries[i] = entries[child];
+        i = child;
+      }
+      entries[i] = entry;
+    }
+  }
+};
+
+// A score that at least k entries of the row reach: the k-th largest maximum of the blocks.
+INLINE float reached_by(const Blocks& blocks, int64_t k, Heap heap) {
+  heap.size = 0;
+  heap.capacity = k;
+  for (int64_t c = 0; c < blocks.n_chunks; ++c) {
+    if (heap.full() && !(blocks.tops[c] > heap.least())) continue;
+    for (int l = 0; l < kLanes; ++l) {
+      const float x = blocks.maxima[c * kLanes + l];
+      if (!heap.full() || x > heap.least()) heap.offer({x, 0, 0});
+    }
+  }
+  return heap.full() ? heap.least() : -INFINITY;
+}
+
+// Call `visit(index, score)` for the entries that are at least `bound`, in increasing order.
+template <class Visit>
+INLINE void visit_from(const Blocks& blocks, float bound, Visit visit) {
+  const int64_t size = blocks.chunk_size();
+  for (int64_t c = 0; c < blocks.n_chunks; ++c) {
+    if (blocks.tops[c] < bound) continue;
+    const int64_t end = blocks.n < (c + 1) * size ? blocks.n : (c + 1) * size;
+    int64_t i = c * size;
+    for (; i + kLanes <= end; i += kLanes) {
+      const Floats x = load(blocks.scores + i);
+      for (uint32_t found = bits(x >= bound); found; found &= found - 1) {
+        const int l = __builtin_ctz(found);
+        visit(i + l, blocks.scores[i + l]);
+      }
+    }
+    for (; i < end; ++i)
+      if (blocks.scores[i] >= bound) visit(i, blocks.scores[i]);
+  }
+}
