@@ -13,7 +13,10 @@ except ImportError:
 
 
 def fits_compiled(scores):
-    """Return whether the compiled kernels can treat `scores` now: plain tensors of float32."""
+    """Return whether the compiled kernels can treat `scores` now: plain tensors of float32.
+
+    Transformations of functions, and derivatives in forward mode, need operations of torch.
+    """
     return (
         kernels is not None
         and type(scores) in (torch.Tensor, torch.nn.Parameter)
@@ -21,4 +24,5 @@ def fits_compiled(scores):
         and scores.dtype == torch.float32
         and not torch.compiler.is_compiling()
         and torch._C._functorch.peek_interpreter_stack() is None
+        and torch.autograd.forward_ad._current_level < 0
     )
