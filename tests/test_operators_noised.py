@@ -9,6 +9,7 @@ from scipy.stats import chi2_contingency, chisquare, kstest
 from torch.autograd import gradcheck, gradgradcheck
 
 from sksetvalued.operators import _exceeding, _sieve, noised_top_k, noised_top_k_sum
+from sksetvalued.operators._compiled import kernels
 from sksetvalued.operators._noised import select_noised
 from sksetvalued.operators._top_k import k_largest, kth_largest, top_k
 
@@ -148,7 +149,26 @@ def select_sieving(size, raised=0.0):
     return select
 
 
+def select_by_kernel(instruction_set):
+    """Return the selector of the kernels compiled for an instruction set."""
+
+    def select(scores, k, epsilon, n_draws, generator):
+        before = kernels.instruction_sets()[0]
+        kernels.use_instruction_set(instruction_set)
+        try:
+            return select_noised(scores.float(), k, epsilon, n_draws, generator)
+        finally:
+            kernels.use_instruction_set(before)
+
+    return select
+
+
+KERNELS = {
+    f"kernel, {name}": select_by_kernel(name)
+    for name in (kernels.instruction_sets() if kernels else ())
+}
 SELECTORS = {
+    **KERNELS,
     "dense with noise": lambda s, k, epsilon, n, g: select_noised(
         s, k, epsilon, n, noise=torch.randn(n, *s.shape, generator=g, dtype=s.dtype)
     ),
@@ -233,48 +253,98 @@ def rows_for_the_sieve(name, n_rows, n_classes, dtype=torch.float32):
     return s.to(dtype).expand(n_rows, -1)
 
 
-@pytest.mark.parametrize(
-    ("name", "n_classes", "k", "epsilon", "n_draws", "size"),
-    [
-        ("normal", 600, 6, 0.3, 3, 8),
-        ("normal", 603, 6, 1.0, 10, 8),
-        ("normal", 600, 1, 1.0, 1, 8),
-        ("normal", 600, 6, 0.5, 1, 8),
-        ("normal", 600, 40, 0.5, 3, 2),
-        ("normal", 3001, 6, 0.4, 3, 16),
-        ("normal", 600, 6, 50.0, 40, 8),
-        ("normal", 600, 6, 1e-3, 3, 8),
-        ("constant", 600, 6, 1.0, 3, 8),
-        ("tied", 600, 6, 0.2, 3, 8),
-        ("confident", 600, 6, 1.0, 3, 8),
-        ("masked", 600, 6, 1.0, 3, 8),
-        ("far from 0", 600, 6, 0.5, 3, 8),
-    ],
-)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_law_of_the_sieve_for_scores_of_any_kind(
-    name, n_classes, k, epsilon, n_draws, size, dtype
-):
+@pytest.fixture
+def without_kernels(monkeypatch):
+    monkeypatch.setattr("sksetvalued.operators._compiled.kernels", None)
+
+
+ROWS_FOR_THE_SIEVE = [
+    ("normal", 600, 6, 0.3, 3, 8),
+    ("normal", 603, 6, 1.0, 10, 8),
+    ("normal", 600, 1, 1.0, 1, 8),
+    ("normal", 600, 6, 0.5, 1, 8),
+    ("normal", 600, 40, 0.5, 3, 2),
+    ("normal", 3001, 6, 0.4, 3, 16),
+    ("normal", 600, 6, 50.0, 40, 8),
+    ("normal", 600, 6, 1e-3, 3, 8),
+    ("constant", 600, 6, 1.0, 3, 8),
+    ("tied", 600, 6, 0.2, 3, 8),
+    ("confident", 600, 6, 1.0, 3, 8),
+    ("masked", 600, 6, 1.0, 3, 8),
+    ("far from 0", 600, 6, 0.5, 3, 8),
+]
+
+
+def check_law(select, scores, k, epsilon, n_draws):
     """Kolmogorov-Smirnov against quadrature, false alarms 1e-6; chi-squared against dense."""
-    scores = rows_for_the_sieve(name, 12000 // n_draws, n_classes, dtype)
-    sieve, dense = (
-        select(scores, k, epsilon, n_draws, generator(7))
-        for select in (select_sieving(size), SELECTORS["dense with noise"])
+    drawn, dense = (
+        each(scores, k, epsilon, n_draws, generator(7))
+        for each in (select, SELECTORS["dense with noise"])
     )
     finite = scores[0][scores[0] > -torch.inf].double().numpy()
-    indices, normals = sieve
+    indices, normals = drawn
     values = (scores.gather(1, indices).double() + epsilon * normals.double()).flatten().numpy()
     grid = np.linspace(values.min() - epsilon, values.max() + epsilon, 2001)
     law = reference.noised_rank_cdf(finite, k, epsilon, grid)
     assert kstest(values, lambda t: np.interp(t, grid, law)).pvalue > 1e-6
     counts = np.stack(
-        [np.bincount(i.flatten(), minlength=n_classes) for i, _ in (sieve, dense)], axis=1
+        [np.bincount(i.flatten(), minlength=scores.shape[1]) for i, _ in (drawn, dense)], axis=1
     )
     frequent = counts.sum(1) >= 20
     pooled = np.vstack([counts[frequent], counts[~frequent].sum(0)])
     pooled = pooled[pooled.sum(1) > 0]
     if len(pooled) > 1:
         assert chi2_contingency(pooled).pvalue > 1e-6
+
+
+@pytest.mark.parametrize(
+    ("name", "n_classes", "k", "epsilon", "n_draws", "size"), ROWS_FOR_THE_SIEVE
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_law_of_the_sieve_for_scores_of_any_kind(
+    name, n_classes, k, epsilon, n_draws, size, dtype
+):
+    scores = rows_for_the_sieve(name, 12000 // n_draws, n_classes, dtype)
+    check_law(select_sieving(size), scores, k, epsilon, n_draws)
+
+
+@pytest.mark.parametrize(
+    ("name", "n_classes", "k", "epsilon", "n_draws"),
+    [
+        *(row[:-1] for row in ROWS_FOR_THE_SIEVE),
+        ("normal", 5000, 6, 0.3, 3),
+        ("normal", 5000, 300, 1.0, 1),
+        ("confident", 5003, 6, 2.0, 10),
+        ("normal", 100, 99, 0.5, 3),
+    ],
+)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_law_of_the_kernels_for_scores_of_any_kind(name, n_classes, k, epsilon, n_draws, kernel):
+    scores = rows_for_the_sieve(name, 12000 // n_draws, n_classes)
+    check_law(KERNELS[kernel], scores, k, epsilon, n_draws)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_rows_and_draws_of_the_kernels_are_independent(kernel):
+    """Values of neighbours do not correlate; 5 standard errors, false alarms 1e-6."""
+    scores = rows_for_the_sieve("normal", 20000, 600)
+    indices, normals = KERNELS[kernel](scores, 6, 0.6, 2, generator(4))
+    values = scores.gather(1, indices) + 0.6 * normals
+    for pairs in (values, torch.stack([values[:-1, 0], values[1:, 0]], dim=1)):
+        assert abs(torch.corrcoef(pairs.T)[0, 1]) < 5 / len(pairs) ** 0.5
+
+
+@pytest.mark.skipif(kernels is None, reason="kernels were not built")
+@pytest.mark.parametrize("n_classes", [7, 100, 1000, 5000])
+def test_kernels_find_all_k_of_which_the_last_is_the_kth(n_classes):
+    scores = torch.randn(40, n_classes, generator=generator())
+    for k in (1, 3, 6):
+        last, normals = select_noised(scores, k, 0.7, 4, generator(1))
+        value = scores.gather(1, last) + 0.7 * normals
+        indices, normals = select_noised(scores, k, 0.7, 4, generator(1), all_k=True)
+        values = (scores.gather(1, indices) + 0.7 * normals).view(40, 4, k)
+        torch.testing.assert_close(values.amin(2), value, rtol=0, atol=1e-6)
+        assert all(len(row.unique()) == k for row in indices.view(-1, k))
 
 
 def test_rows_of_very_different_spread_are_drawn_together():
@@ -300,7 +370,10 @@ def test_rows_and_draws_of_the_sieve_are_independent():
         assert abs(torch.corrcoef(pairs.T)[0, 1]) < 5 / len(pairs) ** 0.5
 
 
-def test_a_generator_fixes_the_sieve_and_the_default_one_is_left_alone():
+@pytest.mark.parametrize("kernels", [True, False])
+def test_a_generator_fixes_the_draws_and_the_default_one_is_left_alone(kernels, request):
+    if not kernels:
+        request.getfixturevalue("without_kernels")
     scores = torch.randn(200, 1000, generator=generator())
     assert _sieve.plan_sieve(scores, 6, 1.0, 3) is not None
     state = torch.get_rng_state()
@@ -337,6 +410,7 @@ def test_intensities_are_bounded(dtype, epsilon):
     assert (bounds <= 1.2 * intensities)[u <= 3.5].all()
 
 
+@pytest.mark.usefixtures("without_kernels")
 def test_scores_without_thresholds_are_drawn_densely():
     scores = torch.randn(200, 1000, generator=generator())
     assert _sieve.plan_sieve(scores, 6, 1.0, 3) is not None

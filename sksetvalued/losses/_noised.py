@@ -4,7 +4,8 @@ import torch
 
 from ..operators._checks import check_number, check_positive_integer
 from ..operators._margins import check_class_counts, check_max_margin
-from ..operators._noised import check_noise, select_noised
+from ..operators._noised import check_noise, draw_seed, fits_noised, select_noised
+from ._compiled import CompiledHinge
 from ._generator import LossGenerator
 from ._top_k import _TopKLoss, hinge
 
@@ -148,6 +149,17 @@ class NoisedTopKHingeLoss(_TopKLoss, name="noised_hinge"):
         generator = None
         if noise is None and self.epsilon > 0:
             generator = self.generator.on(input.device, fixed=not self.training)
+        if noise is None and self.noise == "independent" and fits_noised(input, self.epsilon):
+            return CompiledHinge.apply(
+                input,
+                target,
+                self._margins(target, input),
+                self.k + 1,
+                self.epsilon,
+                self.n_noise_samples if self.epsilon > 0 else 1,
+                self.scale,
+                0 if generator is None else draw_seed(generator),
+            )
         indices, normals = select_noised(
             input,
             self.k + 1,

@@ -3,8 +3,10 @@
 import torch
 
 from ..operators._checks import check_k, check_number, check_positive_integer
+from ..operators._compiled import fits_compiled
 from ..operators._top_k import top_k
 from ._base import SetLoss, check_range, check_shapes
+from ._compiled import CompiledHinge
 
 __all__ = ["CalibratedTopKHingeLoss", "ConvexTopKHingeLoss", "TopKHingeLoss"]
 
@@ -215,6 +217,8 @@ class CalibratedTopKHingeLoss(_TopKLoss, name="calibrated_hinge"):
 
     def sample_losses(self, input, target):
         self.check_rank(input)
+        if fits_compiled(input):
+            return CompiledHinge.apply(input, target, self.margin, self.k + 1, 0.0, 1, 1.0, 0)
         first_and_last = top_k(input.detach(), self.k + 1)[1][:, :: self.k]
         indices = torch.cat([target.unsqueeze(1), first_and_last], dim=1)
         try:

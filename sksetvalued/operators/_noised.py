@@ -3,8 +3,9 @@
 import torch
 
 from ._checks import check_k, check_number, check_positive_integer, check_scores
+from ._compiled import fits_compiled, kernels
 from ._precision import at_least_float32
-from ._sieve import plan_sieve, select_sieving
+from ._sieve import LEAST_NOISE, MOST_NOISE, plan_sieve, select_sieving
 from ._top_k import k_largest, kth_largest
 from ._triton import fits_kernels
 
@@ -20,6 +21,37 @@ _MAX_K_IN_ONE_PASS = 64
 def _fits_one_pass(scores, k):
     """Return whether the Triton kernel, which computes in single precision, is to be used."""
     return k <= _MAX_K_IN_ONE_PASS and fits_kernels(scores)
+
+
+def fits_noised(scores, epsilon):
+    """Return whether the compiled kernels can add such noise, drawn anew for each row."""
+    return fits_compiled(scores) and (epsilon == 0 or LEAST_NOISE < epsilon < MOST_NOISE)
+
+
+def draw_seed(generator):
+    """Draw the seed that a kernel makes its noise from."""
+    return int(torch.randint(2**63 - 1, (), generator=generator))
+
+
+def _select_by_kernel(scores, k, epsilon, n_draws, generator, all_k):
+    scores = scores.contiguous()
+    n_samples, n_classes = scores.shape
+    n_selected = n_draws * k if all_k else n_draws
+    indices = torch.empty((n_samples, n_selected), dtype=torch.int64)
+    normals = torch.empty(n_samples, n_selected)
+    kernels.select_rows(
+        scores.data_ptr(),
+        n_samples,
+        n_classes,
+        k,
+        n_draws,
+        epsilon,
+        draw_seed(generator),
+        all_k,
+        indices.data_ptr(),
+        normals.data_ptr(),
+    )
+    return indices, normals
 
 
 def check_noise(noise, scores):
@@ -130,6 +162,8 @@ def select_eagerly(scores, k, epsilon, n_noise_samples, generator, noise, shared
         from ._triton_noised import select_in_one_pass
 
         return select_in_one_pass(scores, k, epsilon, n_noise_samples, generator, shared, all_k)
+    if noise is None and not shared and fits_noised(scores, epsilon):
+        return _select_by_kernel(scores, k, epsilon, n_noise_samples, generator, all_k)
     if noise is None and not (shared or all_k):
         plan = plan_sieve(scores, k, epsilon, n_noise_samples)
         if plan is not None:

@@ -33,7 +33,7 @@ _SPARE = 3.5
 #: memory, in units of the scores.
 _CELL_BYTES, _EXPECTED_BYTES, _MOST_MEMORY = 11, 50, 1.06
 #: Noise whose square, or that of its inverse, a number in single precision may not hold.
-_LEAST_NOISE, _MOST_NOISE = 1e-15, 1e15
+LEAST_NOISE, MOST_NOISE = 1e-15, 1e15
 
 
 def _expected(k):
@@ -142,7 +142,7 @@ def plan_sieve(scores, k, epsilon, n_draws):
     size = 8 if n_classes < 1 << 12 else 16 if n_classes < 1 << 15 else 32
     while size > 1 and 3 * _expected(k) * size > n_classes:
         size //= 2
-    representable = _LEAST_NOISE < epsilon < _MOST_NOISE
+    representable = LEAST_NOISE < epsilon < MOST_NOISE
     if scores.device.type != "cpu" or size == 1 or fixed > dense or not representable:
         return None
     plan, a_draw = make_plan(scores, k, epsilon, size)

@@ -10,43 +10,104 @@
 // times Q below u = 3.5.
 constexpr float kBoundA = 0.3547642f, kBoundB = 1.0369203f, kBoundC = 0.2675f;
 constexpr float kLeastBounded = -0.5f;
-// How far below the k-th largest score, in standard deviations of the noise, the head reaches.
-constexpr float kHeadDepth = 1.0f;
+// How far below the k-th largest score, in standard deviations of the noise, the head reaches: the
+// first depth, or the last, for which it has few classes.
+constexpr float kHeadDepths[] = {3.0f, 2.5f, 2.0f, 1.5f, 1.0f};
 
-// Buffers for one row, and what its scores fix before any noise is drawn.
+// What the scores of a row fix before any noise is drawn, and memory for one draw. Memory for the
+// head is rounded up to thirty-two.
 struct NoisedRow {
   Blocks blocks;
-  Heap heap;
-  int32_t* head;
-  int64_t n_head;
-  float bound;  // of the scores outside the head
+  int64_t k;
   float epsilon;
+  float bound;  // of the scores outside the head
+  int64_t n_head;
+  int32_t* head;
+  float *scores, *values, *normals;  // of the head
+  int32_t* keys;
+  Heap heap;
+  bool heaped;
+
+  double few() const { return static_cast<double>(8 * k + 256 + blocks.n / 32); }
 };
 
-INLINE void prepare(NoisedRow& row, const float* scores, int64_t k) {
-  row.blocks.scores = scores;
-  find_maxima(row.blocks);
-  const float reached = reached_by(row.blocks, k, row.heap);
-  row.bound = reached - kHeadDepth * row.epsilon;
-  row.n_head = 0;
-  visit_from(row.blocks, row.bound,
-             [&](int64_t i, float) { row.head[row.n_head++] = static_cast<int32_t>(i); });
-  row.heap.capacity = k;
+// Estimate how many scores are at least `bound` from the number of blocks whose maxima are.
+INLINE double estimate_from(const Blocks& blocks, float bound) {
+  Ints counts = {};
+  for (int64_t c = 0; c < blocks.n_chunks; ++c)
+    counts -= load(blocks.maxima + c * kLanes) >= bound;
+  double count = 0;
+  for (int l = 0; l < kLanes; ++l) count += counts[l];
+  const double n_blocks = static_cast<double>(blocks.n_chunks * kLanes);
+  return static_cast<double>(blocks.n) * (1 - pow(1 - count / n_blocks, 1.0 / blocks.height));
 }
 
-// Draw the normals of the head into the heap.
-INLINE void draw_head(NoisedRow& row, Random& random) {
-  float normals[2 * kLanes];
-  for (int64_t start = 0; start < row.n_head; start += 2 * kLanes) {
-    random.fill_normals(normals);
-    const int64_t n = row.n_head - start < 2 * kLanes ? row.n_head - start : 2 * kLanes;
-    for (int64_t i = 0; i < n; ++i) {
-      const int64_t index = row.head[start + i];
-      const float value = row.blocks.scores[index] + row.epsilon * normals[i];
-      if (!row.heap.full() || value > row.heap.least())
-        row.heap.offer({value, normals[i], index});
-    }
+// Begin with a row; return whether it has no NaN.
+INLINE bool read(NoisedRow& row, const float* scores) {
+  row.blocks.scores = scores;
+  find_maxima(row.blocks);
+  return !row.blocks.has_nan;
+}
+
+INLINE void collect(NoisedRow& row, float bound) {
+  row.bound = bound;
+  row.n_head = 0;
+  visit_from(row.blocks, bound, [&](int64_t i, float score) {
+    row.head[row.n_head] = static_cast<int32_t>(i);
+    row.scores[row.n_head++] = score;
+  });
+}
+
+// Find the head of a row, given its maxima.
+INLINE void find_head(NoisedRow& row) {
+  const float reached = reached_by(row.blocks, row.k, row.keys);
+  float bound = reached;
+  for (float depth : kHeadDepths) {
+    bound = reached - depth * row.epsilon;
+    if (estimate_from(row.blocks, bound) <= row.few()) break;
   }
+  collect(row, bound);
+}
+
+// Return the k-th largest value of the head.
+INLINE float kth_value(NoisedRow& row) {
+  int64_t i = 0;
+  for (; i < row.n_head; i += kLanes) {
+    const Ints some = ordered(load(row.values + i));
+    memcpy(row.keys + i, &some, sizeof some);
+  }
+  for (int64_t j = row.n_head; j < i; ++j) row.keys[j] = kNoKey;
+  row.heaped = false;
+  return number_of(kth_largest_key(row.keys, i, row.k));
+}
+
+INLINE void fill_heap(NoisedRow& row, float kth) {
+  row.heaped = true;
+  row.heap.size = 0;
+  row.heap.capacity = row.k;
+  // Those that tie with the k-th fill what is left.
+  for (int64_t i = 0; i < row.n_head; ++i)
+    if (row.values[i] > kth) row.heap.offer({row.values[i], row.normals[i], row.head[i]});
+  for (int64_t i = 0; !row.heap.full(); ++i)
+    if (row.values[i] == kth) row.heap.offer({row.values[i], row.normals[i], row.head[i]});
+}
+
+// Return the entry of rank k.
+INLINE Entry kth_entry(const NoisedRow& row, float kth) {
+  if (row.heaped) return row.heap.entries[0];
+  int64_t i = 0;
+  while (!(row.values[i] == kth)) ++i;
+  return {kth, row.normals[i], row.head[i]};
+}
+
+// Draw the normals of the head and return the k-th largest of its noised scores.
+INLINE float draw_head(NoisedRow& row, Random& random) {
+  for (int64_t i = 0; i < row.n_head; i += 2 * kLanes) {
+    random.fill_normals(row.normals + i);
+    for (int64_t j = i; j < i + 2 * kLanes; j += kLanes)
+      store(row.values + j, load(row.scores + j) + row.epsilon * load(row.normals + j));
+  }
+  return kth_value(row);
 }
 
 // Offer the classes outside the head of a block that may exceed `threshold`, given the first
@@ -67,21 +128,21 @@ INLINE void draw_block(NoisedRow& row, Random& random, int64_t chunk, int lane, 
     if (score < row.bound) {
       const float normal = static_cast<float>(random.normal_above(least));
       const float value = score + row.epsilon * normal;
-      if (value > row.heap.least()) row.heap.offer({value, normal, index});
+      if (value > threshold && !row.heaped) fill_heap(row, threshold);
+      if (row.heaped) row.heap.offer({value, normal, index});
     }
     member += 1 + floor(log(random.uniform()) / log_others);
   }
 }
 
-// Fill the heap with the k largest noised scores of one draw.
-INLINE void draw(NoisedRow& row, Random& random) {
-  row.heap.size = 0;
-  draw_head(row, random);
+// Draw once and return the entry of rank k; if `row.heaped`, the heap holds those of rank 1 to k.
+INLINE Entry draw(NoisedRow& row, Random& random) {
+  const float kth = draw_head(row, random);
   const float inverse = 1 / row.epsilon;
   // exp(-a u^2 - b u - c) times the size of a block, in units of 2^-32.
   const float offset = logf(row.blocks.height * 1.001f) + 22.1807098f - kBoundC;
   for (int64_t c = 0; c < row.blocks.n_chunks; ++c) {
-    const float threshold = row.heap.least();
+    const float threshold = row.heaped ? row.heap.least() : kth;
     const float top = row.blocks.tops[c] < row.bound ? row.blocks.tops[c] : row.bound;
     // The uniform number has 85 digits; below, it could not tell.
     if ((threshold - top) * inverse > 11.0f) continue;
@@ -97,4 +158,5 @@ INLINE void draw(NoisedRow& row, Random& random) {
       draw_block(row, random, c, lane, digits[lane], threshold);
     }
   }
+  return kth_entry(row, kth);
 }

@@ -105,6 +105,112 @@ INLINE void find_maxima(Blocks& blocks) {
   blocks.has_nan = bits(nan) != 0;
 }
 
+// Integers in the order of the numbers.
+INLINE Ints ordered(Floats x) {
+  const Ints raw = (Ints)x;
+  return raw ^ ((raw >> 31) & 0x7fffffff);
+}
+
+INLINE float number_of(int32_t key) {
+  const int32_t raw = key ^ ((key >> 31) & 0x7fffffff);
+  float x;
+  memcpy(&x, &raw, sizeof x);
+  return x;
+}
+
+constexpr int32_t kNoKey = INT32_MIN;  // below the key of any number
+
+INLINE int64_t count_from(const int32_t* keys, int64_t n, int32_t least) {
+  Ints counts = {};
+  for (int64_t i = 0; i < n; i += kLanes) {
+    Ints some;
+    memcpy(&some, keys + i, sizeof some);
+    counts -= some >= least;
+  }
+  int64_t total = 0;
+  for (int l = 0; l < kLanes; ++l) total += counts[l];
+  return total;
+}
+
+// A key that at least k of n keys reach, and at most `enough`, or else the k-th largest itself.
+// n is a multiple of the lanes; k of the keys are those of numbers.
+INLINE int32_t key_reached_by(const int32_t* keys, int64_t n, int64_t k, int64_t enough) {
+  Ints most = Ints{} + kNoKey, least = Ints{} + INT32_MAX;
+  for (int64_t i = 0; i < n; i += kLanes) {
+    Ints some;
+    memcpy(&some, keys + i, sizeof some);
+    most = some > most ? some : most;
+    least = (some < least) & (some != kNoKey) ? some : least;
+  }
+  int64_t low = least[0], high = most[0];
+  for (int l = 1; l < kLanes; ++l) {
+    low = least[l] < low ? least[l] : low;
+    high = most[l] > high ? most[l] : high;
+  }
+  for (++high; high - low > 1;) {
+    const int64_t middle = low + (high - low) / 2;
+    const int64_t count = count_from(keys, n, static_cast<int32_t>(middle));
+    if (count < k) {
+      high = middle;
+    } else {
+      low = middle;
+      if (count <= enough) break;
+    }
+  }
+  return static_cast<int32_t>(low);
+}
+
+// The k-th largest of n keys, under the same conditions.
+INLINE int32_t kth_largest_key(const int32_t* keys, int64_t n, int64_t k) {
+  const int32_t reached = key_reached_by(keys, n, k, k);
+  Ints least = Ints{} + INT32_MAX;
+  for (int64_t i = 0; i < n; i += kLanes) {
+    Ints some;
+    memcpy(&some, keys + i, sizeof some);
+    least = (some >= reached) & (some < least) ? some : least;
+  }
+  int32_t result = least[0];
+  for (int l = 1; l < kLanes; ++l) result = least[l] < result ? least[l] : result;
+  return result;
+}
+
+// A score that at least k entries of the row reach, and not many more. `keys` is memory for as
+// many as there are blocks, rounded up to the lanes.
+INLINE float reached_by(const Blocks& blocks, int64_t k, int32_t* keys) {
+  const bool few = 4 * k > blocks.n_chunks;
+  const int64_t n = few ? blocks.n_chunks * kLanes : blocks.n_chunks;
+  if (n < k) return -INFINITY;
+  const float* maxima = few ? blocks.maxima : blocks.tops;
+  const int64_t n_padded = (n + kLanes - 1) / kLanes * kLanes;
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const Ints some = ordered(load(maxima + i));
+    memcpy(keys + i, &some, sizeof some);
+  }
+  for (; i < n_padded; ++i) keys[i] = i < n ? ordered(all(maxima[i]))[0] : kNoKey;
+  return number_of(key_reached_by(keys, n_padded, k, k + k / 2));
+}
+
+// Call `visit(index, score)` for the entries that are at least `bound`, in increasing order.
+template <class Visit>
+INLINE void visit_from(const Blocks& blocks, float bound, Visit visit) {
+  const int64_t size = blocks.chunk_size();
+  for (int64_t c = 0; c < blocks.n_chunks; ++c) {
+    if (blocks.tops[c] < bound) continue;
+    const int64_t end = blocks.n < (c + 1) * size ? blocks.n : (c + 1) * size;
+    int64_t i = c * size;
+    for (; i + kLanes <= end; i += kLanes) {
+      const Floats x = load(blocks.scores + i);
+      for (uint32_t found = bits(x >= bound); found; found &= found - 1) {
+        const int l = __builtin_ctz(found);
+        visit(i + l, blocks.scores[i + l]);
+      }
+    }
+    for (; i < end; ++i)
+      if (blocks.scores[i] >= bound) visit(i, blocks.scores[i]);
+  }
+}
+
 // The k largest of the entries offered, the smallest of them first.
 struct Entry {
   float value;
@@ -142,37 +248,3 @@ struct Heap {
     }
   }
 };
-
-// A score that at least k entries of the row reach: the k-th largest maximum of the blocks.
-INLINE float reached_by(const Blocks& blocks, int64_t k, Heap heap) {
-  heap.size = 0;
-  heap.capacity = k;
-  for (int64_t c = 0; c < blocks.n_chunks; ++c) {
-    if (heap.full() && !(blocks.tops[c] > heap.least())) continue;
-    for (int l = 0; l < kLanes; ++l) {
-      const float x = blocks.maxima[c * kLanes + l];
-      if (!heap.full() || x > heap.least()) heap.offer({x, 0, 0});
-    }
-  }
-  return heap.full() ? heap.least() : -INFINITY;
-}
-
-// Call `visit(index, score)` for the entries that are at least `bound`, in increasing order.
-template <class Visit>
-INLINE void visit_from(const Blocks& blocks, float bound, Visit visit) {
-  const int64_t size = blocks.chunk_size();
-  for (int64_t c = 0; c < blocks.n_chunks; ++c) {
-    if (blocks.tops[c] < bound) continue;
-    const int64_t end = blocks.n < (c + 1) * size ? blocks.n : (c + 1) * size;
-    int64_t i = c * size;
-    for (; i + kLanes <= end; i += kLanes) {
-      const Floats x = load(blocks.scores + i);
-      for (uint32_t found = bits(x >= bound); found; found &= found - 1) {
-        const int l = __builtin_ctz(found);
-        visit(i + l, blocks.scores[i + l]);
-      }
-    }
-    for (; i < end; ++i)
-      if (blocks.scores[i] >= bound) visit(i, blocks.scores[i]);
-  }
-}

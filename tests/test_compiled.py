@@ -1,0 +1,208 @@
+"""Laws of the hinges that compiled kernels compute; those of the noise are with the operators."""
+
+import pytest
+import torch
+
+from sksetvalued.losses import CalibratedTopKHingeLoss, NoisedTopKHingeLoss
+from sksetvalued.operators import _compiled, noised_top_k
+from sksetvalued.operators._noised import select_noised
+
+kernels = _compiled.kernels
+pytestmark = pytest.mark.skipif(
+    kernels is None, reason="no C++ compiler was found when the package was installed"
+)
+
+
+@pytest.fixture(params=["avx512", "avx2", "baseline"])
+def instruction_set(request):
+    names = kernels.instruction_sets()
+    if request.param not in names:
+        pytest.skip(f"this processor, or its compiler, has no {request.param}")
+    kernels.use_instruction_set(request.param)
+    yield request.param
+    kernels.use_instruction_set(names[0])
+
+
+def draw(n_samples, n_classes, kind="normal", seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randn(n_samples, n_classes, generator=generator)
+    if kind == "tied":
+        scores = scores.round()
+    elif kind == "constant":
+        scores[:] = 2.5
+    elif kind == "masked":
+        scores[torch.rand(scores.shape, generator=generator) < 0.7] = -torch.inf
+    elif kind == "infinite":
+        scores[torch.rand(scores.shape, generator=generator) < 0.3] = torch.inf
+    elif kind == "huge":
+        scores *= 1e30
+    elif kind == "ordered":
+        scores = scores.sort(dim=1).values
+    return scores, torch.randint(n_classes, (n_samples,), generator=generator)
+
+
+def value_and_gradient(loss, scores, target):
+    leaf = scores.clone().requires_grad_()
+    value = loss(leaf, target)
+    value.sum().backward()
+    return value.detach(), leaf.grad
+
+
+KINDS = ["normal", "tied", "constant", "masked", "infinite", "huge", "ordered"]
+
+
+@pytest.mark.usefixtures("instruction_set")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n_classes", [2, 3, 15, 16, 17, 64, 65, 100, 1000, 4095, 4096, 5003])
+def test_calibrated_hinge_equals_that_of_torch(n_classes, kind):
+    """The values, and but for ties the gradients, are equal to the last digit."""
+    scores, target = draw(9, n_classes, kind, seed=n_classes)
+    for k in sorted({1, 5, n_classes // 3, n_classes - 1} - {0}):
+        if k >= n_classes:
+            continue
+        kth = scores.sort(dim=1, descending=True).values[:, k]
+        own = scores.gather(1, target[:, None])[:, 0]
+        expected = torch.relu(1.0 + kth.double() - own.double()).float()
+        loss = CalibratedTopKHingeLoss(k, reduction="none")
+        value, gradient = value_and_gradient(loss, scores, target)
+        torch.testing.assert_close(value, expected, rtol=1e-6, atol=0, equal_nan=True)
+        assert gradient.sum().abs() == 0
+        if kind == "normal":
+            place = scores.argsort(dim=1, descending=True)[:, k]
+            by_hand = torch.zeros_like(scores)
+            rows = torch.arange(len(scores))
+            by_hand[rows, place] += (expected > 0).float()
+            by_hand[rows, target] -= (expected > 0).float()
+            assert torch.equal(gradient, by_hand)
+
+
+@pytest.mark.usefixtures("instruction_set")
+@pytest.mark.parametrize("class_margins", [False, True])
+@pytest.mark.parametrize("epsilon", [0.0, 0.01, 0.5, 30.0])
+@pytest.mark.parametrize("n_classes", [3, 100, 1000, 5000])
+def test_noised_hinge_is_its_formula_on_the_classes_that_are_drawn(
+    n_classes, epsilon, class_margins
+):
+    """The operator, with the same seed, says which classes are drawn, and their noise."""
+    scores, target = draw(30, n_classes, seed=n_classes)
+    k, scale, n_draws = 2, 3.0, 7
+    margins = {"margin": 0.8}
+    margin = torch.full((30,), 0.8)
+    if class_margins:
+        counts = torch.arange(1, n_classes + 1)
+        margins = {"class_counts": counts, "max_margin": 0.4}
+        margin = 0.4 * (1 / counts[target].float()) ** 0.25
+    loss = NoisedTopKHingeLoss(
+        k, epsilon, n_draws, scale=scale, generator=5, reduction="none", **margins
+    )
+    seeds = torch.Generator().manual_seed(loss.generator.seed)
+    indices, normals = select_noised(scores, k + 1, epsilon, n_draws, seeds)
+    mean = (scores.gather(1, indices).double() + epsilon * normals.double()).mean(1)
+    own = scores.gather(1, target[:, None])[:, 0].double()
+    expected = torch.relu(scale * (margin.double() + mean - own))
+    value, gradient = value_and_gradient(loss, scores, target)
+    torch.testing.assert_close(value, expected.float(), rtol=2e-6, atol=2e-6)
+    slope = scale * (expected > 0).float()[:, None]
+    by_hand = torch.zeros_like(scores)
+    by_hand.scatter_add_(1, indices, slope.expand(indices.shape) / indices.shape[1])
+    by_hand.scatter_add_(1, target[:, None], -slope)
+    torch.testing.assert_close(gradient, by_hand, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [CalibratedTopKHingeLoss(2), NoisedTopKHingeLoss(2, 0.5, generator=0).eval()],
+    ids=["calibrated", "noised"],
+)
+class TestCalls:
+    """How the losses are called: memory layouts, graphs kept, second derivatives, bad targets."""
+
+    def test_any_layout_is_read(self, loss):
+        scores, target = draw(8, 40)
+        expected = value_and_gradient(loss, scores, target)
+        views = scores.T.contiguous().T, torch.cat([scores, scores], 1)[:, :40]
+        for view in views:
+            assert not view.is_contiguous()
+            torch.testing.assert_close(value_and_gradient(loss, view, target), expected)
+        spread = torch.stack([target, target], 1)[:, 0]
+        torch.testing.assert_close(value_and_gradient(loss, scores, spread), expected)
+
+    def test_a_gradient_of_any_layout_weighs_the_samples(self, loss):
+        scores, target = draw(8, 40)
+        weights = torch.rand(8, generator=torch.Generator().manual_seed(1))
+        leaf = scores.clone().requires_grad_()
+        losses = loss.sample_losses(leaf, target)
+        (plain,) = torch.autograd.grad(losses.sum(), leaf, retain_graph=True)
+        strided = torch.stack([weights, weights], 1)[:, 0]
+        for each in (weights, strided):
+            (weighed,) = torch.autograd.grad(losses, leaf, each, retain_graph=True)
+            torch.testing.assert_close(weighed, weights[:, None] * plain)
+
+    def test_derivatives_of_the_gradient_are_those_of_a_piecewise_linear_function(self, loss):
+        scores, target = draw(8, 40)
+        leaf, weights = scores.clone().requires_grad_(), torch.ones(8, requires_grad=True)
+        losses = loss.sample_losses(leaf, target)
+        (gradient,) = torch.autograd.grad((weights * losses).sum(), leaf, create_graph=True)
+        torch.testing.assert_close(gradient, value_and_gradient(loss, scores, target)[1] * 8)
+        (mixed,) = torch.autograd.grad(gradient.square().sum(), weights)
+        torch.testing.assert_close(mixed, 2 * gradient.detach().square().sum(1))
+
+    @pytest.mark.parametrize("bad", [-1, 40])
+    @pytest.mark.parametrize("validate", [True, False])
+    def test_no_target_is_looked_up_outside_of_the_classes(self, loss, bad, validate):
+        scores, target = draw(8, 40)
+        target[3] = bad
+        before = loss.validate
+        loss.validate = validate
+        try:
+            with pytest.raises(ValueError, match=r"target must lie in \[0, 39\]"):
+                loss(scores, target)
+        finally:
+            loss.validate = before
+
+    def test_transformed_functions_are_left_to_torch(self, loss):
+        if isinstance(loss, NoisedTopKHingeLoss):
+            loss = NoisedTopKHingeLoss(2, 0.0)
+        scores, target = draw(8, 40)
+        expected = value_and_gradient(loss, scores, target)[1]
+        torch.testing.assert_close(torch.func.grad(lambda s: loss(s, target))(scores), expected)
+        tangent = torch.ones_like(scores)
+        _, along = torch.func.jvp(lambda s: loss(s, target), (scores,), (tangent,))
+        torch.testing.assert_close(along, expected.sum(), atol=1e-6, rtol=0)
+
+
+@pytest.mark.usefixtures("instruction_set")
+@pytest.mark.parametrize("n_classes", [5, 100, 5000])
+@pytest.mark.parametrize("epsilon", [0.0, 0.5])
+def test_a_nan_anywhere_gives_its_row_a_nan_loss_and_no_gradient(n_classes, epsilon):
+    scores, target = draw(4, n_classes)
+    for place in (0, n_classes // 2, n_classes - 1):
+        odd = scores.clone()
+        odd[1, place] = torch.nan
+        odd[2] = torch.nan
+        loss = NoisedTopKHingeLoss(2, epsilon, generator=0, reduction="none")
+        value, gradient = value_and_gradient(loss, odd, target)
+        assert value.isnan().tolist() == [False, True, True, False]
+        assert (gradient[1:3] == 0).all()
+        if epsilon > 0:
+            mean = noised_top_k(odd, 2, epsilon)
+            assert mean.isnan().tolist() == [False, True, True, False]
+
+
+@pytest.mark.usefixtures("instruction_set")
+@pytest.mark.parametrize("n_classes", [20, 100, 5000])
+def test_noise_does_not_move_infinite_scores(n_classes):
+    scores = torch.zeros(3, n_classes)
+    scores[0, :7] = torch.inf
+    scores[1, 7:] = -torch.inf
+    scores[2] = -torch.inf
+    for k, expected in ((3, [torch.inf, 0.0, -torch.inf]), (9, [0.0, -torch.inf, -torch.inf])):
+        indices, normals = select_noised(scores, k, 1.0, 20, torch.Generator().manual_seed(0))
+        kth = scores.gather(1, indices)
+        assert torch.equal(kth, torch.tensor(expected)[:, None].expand(3, 20))
+        assert torch.isfinite(normals).all()
+
+
+def test_unknown_instruction_sets_are_refused():
+    with pytest.raises(ValueError, match="no instruction set 'abacus'"):
+        kernels.use_instruction_set("abacus")
