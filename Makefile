@@ -4,7 +4,7 @@ PIP = $(PYTHON) -m pip
 SPHINX = $(PYTHON) -m sphinx -W --keep-going -E -q
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help install lint format test test-slow quickstart docs benchmarks ci clean
+.PHONY: help install lint format test test-without-kernels test-slow quickstart docs benchmarks ci clean
 
 help:  ## Show the targets.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -22,6 +22,9 @@ format:  ## Mend what can be mended automatically.
 
 test:  ## Run the tests and the doctests.
 	$(PYTHON) -m pytest
+
+test-without-kernels:  ## Run the tests of losses and operators as if no compiler had been found.
+	SKSETVALUED_KERNELS=0 $(PYTHON) -m pytest tests/test_losses_*.py tests/test_operators_*.py tests/test_sparse_top.py
 
 test-slow:  ## Run the statistical and long tests.
 	$(PYTHON) -m pytest -m slow -n 0 --timeout 1800

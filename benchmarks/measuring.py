@@ -19,6 +19,8 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 import numpy as np
 import torch
 
+from sksetvalued.operators import instruction_set
+
 RESULTS = Path(__file__).resolve().parent / "results"
 PACKAGES = ("sksetvalued", "torch", "scikit-learn", "skorch", "pytopk", "entmax", "jax", "jaxopt")
 
@@ -50,6 +52,7 @@ def machine(device="cpu"):
     return {
         "device": torch.cuda.get_device_name() if device != "cpu" else cpu_model(),
         "vector_instructions": torch.backends.cpu.get_cpu_capability(),
+        "kernels": instruction_set(),
         "threads": torch.get_num_threads(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),

@@ -195,7 +195,8 @@ def _head(results):
         "Made by `python benchmarks/speed.py report` from the figures of `run`; not edited.",
         "",
         f"Processor: {results['device']}, {results['vector_instructions']}, "
-        f"{results['threads']} thread; {results['system']}, Python {results['python']}; "
+        f"{results['threads']} thread, compiled kernels: {results['kernels'] or 'none'}; "
+        f"{results['system']}, Python {results['python']}; "
         f"{versions}. Not found, so not measured: {absent}.",
         "",
         "Forward and backward on float32 scores drawn from the standard normal law. All functions "

@@ -125,7 +125,8 @@ def _head(results):
         "Made by `python benchmarks/training.py report` from the figures of `run`; not edited.",
         "",
         f"Processor: {results['device']}, {results['vector_instructions']}, "
-        f"{results['threads']} thread; {results['system']}, Python {results['python']}; "
+        f"{results['threads']} thread, compiled kernels: {results['kernels'] or 'none'}; "
+        f"{results['system']}, Python {results['python']}; "
         f"{versions}.",
         "",
         "What is compared took turns in one process and did the same work (same network, loss, "

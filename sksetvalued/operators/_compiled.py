@@ -1,8 +1,6 @@
-"""Whether the kernels compiled for the processor are to be used.
+"""The kernels compiled for the processor, and whether they are to be used."""
 
-They are built when the package is installed where a C++ compiler is found; elsewhere torch and
-NumPy do the work.
-"""
+import os
 
 import torch
 
@@ -10,6 +8,31 @@ try:
     from . import _kernels as kernels
 except ImportError:
     kernels = None
+if os.environ.get("SKSETVALUED_KERNELS") == "0":
+    kernels = None
+
+__all__ = ["instruction_set"]
+
+
+def instruction_set():
+    """Return the instruction set of the compiled kernels, or None where there are none.
+
+    The losses and operators compute scores of float32 on the processor by kernels that are
+    compiled when the package is installed where a C++ compiler is found. Elsewhere, and with the
+    environment variable ``SKSETVALUED_KERNELS`` set to 0, torch and NumPy give the same results,
+    up to rounding and, where noise is drawn, in law.
+
+    Returns
+    -------
+    {"avx512", "avx2", "baseline"} or None
+
+    Examples
+    --------
+    >>> from sksetvalued.operators import instruction_set
+    >>> instruction_set() in ("avx512", "avx2", "baseline", None)
+    True
+    """
+    return None if kernels is None else kernels.instruction_sets()[0]
 
 
 def fits_compiled(scores):
