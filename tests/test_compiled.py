@@ -6,6 +6,7 @@ import torch
 from sksetvalued.losses import CalibratedTopKHingeLoss, NoisedTopKHingeLoss
 from sksetvalued.operators import _compiled, noised_top_k
 from sksetvalued.operators._noised import select_noised
+from sksetvalued.operators._top_k import top_k
 
 kernels = _compiled.kernels
 pytestmark = pytest.mark.skipif(
@@ -201,6 +202,24 @@ def test_noise_does_not_move_infinite_scores(n_classes):
         kth = scores.gather(1, indices)
         assert torch.equal(kth, torch.tensor(expected)[:, None].expand(3, 20))
         assert torch.isfinite(normals).all()
+
+
+@pytest.mark.usefixtures("instruction_set")
+@pytest.mark.parametrize("kind", [*KINDS, "nan"])
+@pytest.mark.parametrize("n_classes", [200, 4096, 5003])
+def test_the_k_largest_are_those_of_torch(n_classes, kind):
+    """In decreasing order, NaN first; tied columns once each."""
+    scores, _ = draw(9, n_classes, kind, seed=1)
+    if kind == "nan":
+        scores[1, 3] = scores[4, 7] = scores[4, -1] = torch.nan
+        scores[5] = torch.nan
+    for k in (1, 6, 49):
+        values, indices = top_k(scores, k)
+        expected = torch.topk(scores, k, dim=1).values
+        torch.testing.assert_close(values, expected, rtol=0, atol=0, equal_nan=True)
+        chosen = scores.gather(1, indices)
+        torch.testing.assert_close(chosen, values, rtol=0, atol=0, equal_nan=True)
+        assert all(len(row.unique()) == k for row in indices)
 
 
 def test_unknown_instruction_sets_are_refused():

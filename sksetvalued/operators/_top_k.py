@@ -3,6 +3,8 @@
 import numpy as np
 import torch
 
+from ._compiled import fits_compiled, kernels
+
 #: Up to so many classes torch selects as fast as NumPy.
 _FEW_CLASSES = 128
 #: Below so many classes a plain selection is as good as two stages.
@@ -99,6 +101,16 @@ def classes_in_no_block(n_blocks, size, scores):
     return torch.arange(n_blocks * size, n_classes, device=scores.device).expand(n_samples, -1)
 
 
+def _top_k_by_kernel(scores, k):
+    n_samples, n_classes = scores.shape
+    values = torch.empty(n_samples, k)
+    indices = torch.empty((n_samples, k), dtype=torch.int64)
+    kernels.largest_rows(
+        scores.data_ptr(), n_samples, n_classes, k, values.data_ptr(), indices.data_ptr()
+    )
+    return values, indices
+
+
 def top_k(scores, k):
     """Return the k largest scores of each row, in decreasing order, and their classes.
 
@@ -116,6 +128,8 @@ def top_k(scores, k):
     values, indices : Tensors of shape (n_samples, k)
     """
     n_classes = scores.shape[1]
+    if n_classes > _FEW_CLASSES and 4 * k < n_classes and fits_compiled(scores):
+        return _top_k_by_kernel(scores.contiguous(), k)
     if n_classes <= _FEW_CLASSES or not scores.is_cpu or torch.compiler.is_compiling():
         return torch.topk(scores, k, dim=1)
     size = 8 if n_classes < 4096 else 16

@@ -2,12 +2,13 @@
 
 #include "kernels.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
 
 #define ALL_KERNELS(NAME) \
-  {NAME, select_rows, hinge_rows, hinge_gradient_rows}
+  {NAME, select_rows, largest_rows, hinge_rows, hinge_gradient_rows}
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define HAS_VARIANTS 1
@@ -18,6 +19,7 @@ namespace avx512 {
 #include "rows.hpp"
 #include "random.hpp"
 #include "noised.hpp"
+#include "selection.hpp"
 #include "hinges.hpp"
 const Kernels kernels = ALL_KERNELS("avx512");
 }  // namespace avx512
@@ -30,6 +32,7 @@ namespace avx2 {
 #include "rows.hpp"
 #include "random.hpp"
 #include "noised.hpp"
+#include "selection.hpp"
 #include "hinges.hpp"
 const Kernels kernels = ALL_KERNELS("avx2");
 }  // namespace avx2
@@ -41,6 +44,7 @@ namespace baseline {
 #include "rows.hpp"
 #include "random.hpp"
 #include "noised.hpp"
+#include "selection.hpp"
 #include "hinges.hpp"
 const Kernels kernels = ALL_KERNELS("baseline");
 }  // namespace baseline

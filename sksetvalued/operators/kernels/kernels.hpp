@@ -13,6 +13,13 @@ struct SelectArguments {
   float* normals;
 };
 
+struct LargestArguments {
+  const float* scores;
+  int64_t n_rows, n_classes, k;
+  float* values;
+  int64_t* indices;
+};
+
 struct HingeArguments {
   const float* scores;
   const int64_t* target;
@@ -35,6 +42,7 @@ struct HingeGradientArguments {
 struct Kernels {
   const char* name;
   void (*select_rows)(const SelectArguments&);
+  void (*largest_rows)(const LargestArguments&);
   int64_t (*hinge_rows)(const HingeArguments&);
   void (*hinge_gradient_rows)(const HingeGradientArguments&);
 };

@@ -48,6 +48,17 @@ PyObject* select_rows(PyObject*, PyObject* args) {
   Py_RETURN_NONE;
 }
 
+PyObject* largest_rows(PyObject*, PyObject* args) {
+  unsigned long long scores, values, indices;
+  Py_ssize_t n_rows, n_classes, k;
+  if (!PyArg_ParseTuple(args, "KnnnKK", &scores, &n_rows, &n_classes, &k, &values, &indices))
+    return nullptr;
+  const LargestArguments arguments = {
+      at<const float>(scores), n_rows, n_classes, k, at<float>(values), at<int64_t>(indices)};
+  if (!unlocked([&] { kernels->largest_rows(arguments); })) return nullptr;
+  Py_RETURN_NONE;
+}
+
 PyObject* hinge_rows(PyObject*, PyObject* args) {
   unsigned long long scores, target, margins, seed, losses, slopes, indices;
   Py_ssize_t n_rows, n_classes, k, n_draws;
@@ -104,6 +115,7 @@ PyObject* use_instruction_set(PyObject*, PyObject* args) {
 
 PyMethodDef methods[] = {
     {"select_rows", select_rows, METH_VARARGS, nullptr},
+    {"largest_rows", largest_rows, METH_VARARGS, nullptr},
     {"hinge_rows", hinge_rows, METH_VARARGS, nullptr},
     {"hinge_gradient_rows", hinge_gradient_rows, METH_VARARGS, nullptr},
     {"instruction_sets", instruction_sets, METH_NOARGS,
