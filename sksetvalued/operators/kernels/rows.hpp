@@ -139,8 +139,8 @@ INLINE int32_t key_reached_by(const int32_t* keys, int64_t n, int64_t k, int64_t
   for (int64_t i = 0; i < n; i += kLanes) {
     Ints some;
     memcpy(&some, keys + i, sizeof some);
-    most = some > most ? some : most;
-    least = (some < least) & (some != kNoKey) ? some : least;
+    most = (some > most) ? some : most;
+    least = ((some < least) & (some != kNoKey)) ? some : least;
   }
   int64_t low = least[0], high = most[0];
   for (int l = 1; l < kLanes; ++l) {
@@ -167,7 +167,7 @@ INLINE int32_t kth_largest_key(const int32_t* keys, int64_t n, int64_t k) {
   for (int64_t i = 0; i < n; i += kLanes) {
     Ints some;
     memcpy(&some, keys + i, sizeof some);
-    least = (some >= reached) & (some < least) ? some : least;
+    least = ((some >= reached) & (some < least)) ? some : least;
   }
   int32_t result = least[0];
   for (int l = 1; l < kLanes; ++l) result = least[l] < result ? least[l] : result;
