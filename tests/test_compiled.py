@@ -148,6 +148,21 @@ class TestCalls:
         (mixed,) = torch.autograd.grad(gradient.square().sum(), weights)
         torch.testing.assert_close(mixed, 2 * gradient.detach().square().sum(1))
 
+    def test_several_gradients_are_computed_together(self, loss):
+        scores, target = draw(8, 40)
+        jacobians = [
+            torch.autograd.functional.jacobian(
+                lambda s: loss.sample_losses(s, target), scores, vectorize=together
+            )
+            for together in (False, True)
+        ]
+        torch.testing.assert_close(*jacobians)
+
+    def test_a_target_elsewhere_is_an_error(self, loss):
+        scores, target = draw(8, 40)
+        with pytest.raises((RuntimeError, NotImplementedError)):
+            loss(scores.requires_grad_(), target.to("meta")).backward()
+
     @pytest.mark.parametrize("bad", [-1, 40])
     @pytest.mark.parametrize("validate", [True, False])
     def test_no_target_is_looked_up_outside_of_the_classes(self, loss, bad, validate):

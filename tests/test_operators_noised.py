@@ -250,6 +250,10 @@ def rows_for_the_sieve(name, n_rows, n_classes, dtype=torch.float32):
         s[torch.rand(n_classes, generator=generator(1)) < 0.6] = -torch.inf
     elif name == "far from 0":
         s += 1000
+    elif name == "shelf":
+        # Of many classes just below the few best most exceed the worst of these.
+        s[:] = -1.05
+        s[:6] = 0
     return s.to(dtype).expand(n_rows, -1)
 
 
@@ -315,6 +319,8 @@ def test_law_of_the_sieve_for_scores_of_any_kind(
         ("normal", 5000, 6, 0.3, 3),
         ("normal", 5000, 300, 1.0, 1),
         ("confident", 5003, 6, 2.0, 10),
+        ("shelf", 3000, 6, 1.0, 3),
+        ("shelf", 5000, 6, 1.0, 3),
         ("normal", 100, 99, 0.5, 3),
     ],
 )

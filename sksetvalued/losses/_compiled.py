@@ -2,7 +2,7 @@
 
 import torch
 
-from ..operators._compiled import kernels
+from ..operators._compiled import fits_compiled, kernels
 from ._base import check_range
 
 
@@ -60,7 +60,7 @@ class CompiledHinge(torch.autograd.Function):
     def backward(ctx, grad):
         indices, slopes = ctx.saved_tensors
         n_samples, n_chosen = indices.shape
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or not fits_compiled(grad):
             shares = slopes.new_full((n_chosen,), 1 / (n_chosen - 1))
             shares[-1] = -1
             each = (grad * slopes).unsqueeze(1) * shares

@@ -217,7 +217,7 @@ class CalibratedTopKHingeLoss(_TopKLoss, name="calibrated_hinge"):
 
     def sample_losses(self, input, target):
         self.check_rank(input)
-        if fits_compiled(input):
+        if fits_compiled(input, target):
             return CompiledHinge.apply(input, target, self.margin, self.k + 1, 0.0, 1, 1.0, 0)
         first_and_last = top_k(input.detach(), self.k + 1)[1][:, :: self.k]
         indices = torch.cat([target.unsqueeze(1), first_and_last], dim=1)

@@ -35,10 +35,10 @@ def instruction_set():
     return None if kernels is None else kernels.instruction_sets()[0]
 
 
-def fits_compiled(scores):
+def fits_compiled(scores, target=None):
     """Return whether the compiled kernels can treat `scores` now: plain tensors of float32.
 
-    Transformations of functions, and derivatives in forward mode, need operations of torch.
+    `target`, where there is one, has to be on the processor as well. Transformations of functions, and derivatives in forward mode, need operations of torch.
     """
     return (
         kernels is not None
@@ -48,4 +48,6 @@ def fits_compiled(scores):
         and not torch.compiler.is_compiling()
         and torch._C._functorch.peek_interpreter_stack() is None
         and torch.autograd.forward_ad._current_level < 0
+        and not torch._C._functorch.is_legacy_batchedtensor(scores)
+        and (target is None or target.is_cpu)
     )

@@ -23,9 +23,9 @@ def _fits_one_pass(scores, k):
     return k <= _MAX_K_IN_ONE_PASS and fits_kernels(scores)
 
 
-def fits_noised(scores, epsilon):
+def fits_noised(scores, epsilon, target=None):
     """Return whether the compiled kernels can add such noise, drawn anew for each row."""
-    return fits_compiled(scores) and (epsilon == 0 or LEAST_NOISE < epsilon < MOST_NOISE)
+    return fits_compiled(scores, target) and (epsilon == 0 or LEAST_NOISE < epsilon < MOST_NOISE)
 
 
 def draw_seed(generator):
