@@ -31,7 +31,7 @@ class CompiledHinge(torch.autograd.Function):
         """
         scores, target = scores.contiguous(), target.contiguous()
         n_samples, n_classes = scores.shape
-        losses, slopes = torch.empty(2, n_samples)
+        losses, slopes = torch.empty(n_samples), torch.empty(n_samples)
         indices = torch.empty((n_samples, n_draws + 1), dtype=torch.int64)
         margins = margin.to(torch.float32).contiguous() if torch.is_tensor(margin) else None
         n_bad = kernels.hinge_rows(

@@ -149,7 +149,8 @@ class NoisedTopKHingeLoss(_TopKLoss, name="noised_hinge"):
         generator = None
         if noise is None and self.epsilon > 0:
             generator = self.generator.on(input.device, fixed=not self.training)
-        if noise is None and self.noise == "independent" and fits_noised(input, self.epsilon, target):
+        independent = noise is None and self.noise == "independent"
+        if independent and fits_noised(input, self.epsilon, target):
             return CompiledHinge.apply(
                 input,
                 target,

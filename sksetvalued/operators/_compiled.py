@@ -38,7 +38,8 @@ def instruction_set():
 def fits_compiled(scores, target=None):
     """Return whether the compiled kernels can treat `scores` now: plain tensors of float32.
 
-    `target`, where there is one, has to be on the processor as well. Transformations of functions, and derivatives in forward mode, need operations of torch.
+    `target`, where there is one, has to be on the processor as well. Transformed functions,
+    gradients in batches and derivatives in forward mode are left to operations of torch.
     """
     return (
         kernels is not None
