@@ -2,7 +2,9 @@
 
 import torch
 
+from ..operators import _compiled_smoothed
 from ..operators._checks import check_number
+from ..operators._compiled import fits_compiled
 from ..operators._tilting import SmoothedHinge, smoothed_hinge_by_products
 from ..operators._triton import fits_kernels
 from ._top_k import _TopKLoss
@@ -60,6 +62,8 @@ class SmoothedTopKHingeLoss(_TopKLoss, name="smoothed_hinge"):
         if torch.compiler.is_compiling() or len(input) == 0:
             return smoothed_hinge_by_products(*arguments)
         rank = min(self.k, input.shape[1] - self.k)
+        if rank <= _compiled_smoothed.MAX_RANK and fits_compiled(input):
+            return _compiled_smoothed.SmoothedHinge.apply(*arguments)
         if rank <= _MAX_RANK_OF_KERNELS and fits_kernels(input):
             from ..operators import _triton_smoothed
 

@@ -3,12 +3,13 @@
 #include "kernels.hpp"
 
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <vector>
 
-#define ALL_KERNELS(NAME) \
-  {NAME, select_rows, largest_rows, hinge_rows, hinge_gradient_rows}
+#define INLINE inline __attribute__((always_inline))
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define HAS_VARIANTS 1
@@ -16,37 +17,26 @@
 #pragma GCC push_options
 #pragma GCC target("arch=skylake-avx512,prefer-vector-width=512")
 namespace avx512 {
-#include "rows.hpp"
-#include "random.hpp"
-#include "noised.hpp"
-#include "selection.hpp"
-#include "hinges.hpp"
-const Kernels kernels = ALL_KERNELS("avx512");
+#define LANES 16
+#define NAME "avx512"
+#include "variant.hpp"
 }  // namespace avx512
 #pragma GCC pop_options
-#undef INLINE
 
 #pragma GCC push_options
 #pragma GCC target("arch=haswell")
 namespace avx2 {
-#include "rows.hpp"
-#include "random.hpp"
-#include "noised.hpp"
-#include "selection.hpp"
-#include "hinges.hpp"
-const Kernels kernels = ALL_KERNELS("avx2");
+#define LANES 8
+#define NAME "avx2"
+#include "variant.hpp"
 }  // namespace avx2
 #pragma GCC pop_options
-#undef INLINE
 #endif
 
 namespace baseline {
-#include "rows.hpp"
-#include "random.hpp"
-#include "noised.hpp"
-#include "selection.hpp"
-#include "hinges.hpp"
-const Kernels kernels = ALL_KERNELS("baseline");
+#define LANES 4
+#define NAME "baseline"
+#include "variant.hpp"
 }  // namespace baseline
 
 const Kernels* const* available_kernels() {

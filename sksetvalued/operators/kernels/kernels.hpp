@@ -38,6 +38,26 @@ struct HingeGradientArguments {
   float* result;
 };
 
+// Largest k of the smoothed hinge, or number of classes less k.
+constexpr int kMostRank = 64;
+
+struct SmoothedArguments {
+  const float* scores;
+  const int64_t* target;
+  int64_t n_rows, n_classes, k;
+  double tau, margin;
+  float *losses, *saved;
+};
+
+struct SmoothedGradientArguments {
+  const float *grad, *scores;
+  const int64_t* target;
+  float* saved;
+  int64_t grad_stride, n_rows, n_classes, k;
+  double tau;
+  float* result;
+};
+
 // The kernels, compiled for one instruction set.
 struct Kernels {
   const char* name;
@@ -45,6 +65,9 @@ struct Kernels {
   void (*largest_rows)(const LargestArguments&);
   int64_t (*hinge_rows)(const HingeArguments&);
   void (*hinge_gradient_rows)(const HingeGradientArguments&);
+  int64_t (*smoothed_width)(int64_t n_classes, int64_t k);
+  void (*smoothed_rows)(const SmoothedArguments&);
+  void (*smoothed_gradient_rows)(const SmoothedGradientArguments&);
 };
 
 // The instruction sets this processor has, best first; ends with a null.

@@ -91,6 +91,42 @@ PyObject* hinge_gradient_rows(PyObject*, PyObject* args) {
   Py_RETURN_NONE;
 }
 
+PyObject* smoothed_width(PyObject*, PyObject* args) {
+  Py_ssize_t n_classes, k;
+  if (!PyArg_ParseTuple(args, "nn", &n_classes, &k)) return nullptr;
+  return PyLong_FromLongLong(kernels->smoothed_width(n_classes, k));
+}
+
+PyObject* smoothed_rows(PyObject*, PyObject* args) {
+  unsigned long long scores, target, losses, saved;
+  Py_ssize_t n_rows, n_classes, k;
+  double tau, margin;
+  if (!PyArg_ParseTuple(args, "KKnnnddKK", &scores, &target, &n_rows, &n_classes, &k, &tau,
+                        &margin, &losses, &saved))
+    return nullptr;
+  const SmoothedArguments arguments = {
+      at<const float>(scores), at<const int64_t>(target), n_rows,           n_classes, k, tau,
+      margin,                  at<float>(losses),         at<float>(saved)};
+  if (!unlocked([&] { kernels->smoothed_rows(arguments); })) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyObject* smoothed_gradient_rows(PyObject*, PyObject* args) {
+  unsigned long long grad, scores, target, saved, result;
+  Py_ssize_t grad_stride, n_rows, n_classes, k;
+  double tau;
+  if (!PyArg_ParseTuple(args, "KnKKKnnndK", &grad, &grad_stride, &scores, &target, &saved,
+                        &n_rows, &n_classes, &k, &tau, &result))
+    return nullptr;
+  const SmoothedGradientArguments arguments = {
+      at<const float>(grad),  at<const float>(scores), at<const int64_t>(target),
+      at<float>(saved),       grad_stride,             n_rows,
+      n_classes,              k,                       tau,
+      at<float>(result)};
+  if (!unlocked([&] { kernels->smoothed_gradient_rows(arguments); })) return nullptr;
+  Py_RETURN_NONE;
+}
+
 PyObject* instruction_sets(PyObject*, PyObject*) {
   PyObject* names = PyList_New(0);
   for (const Kernels* const* each = available_kernels(); names && *each; ++each) {
@@ -118,6 +154,9 @@ PyMethodDef methods[] = {
     {"largest_rows", largest_rows, METH_VARARGS, nullptr},
     {"hinge_rows", hinge_rows, METH_VARARGS, nullptr},
     {"hinge_gradient_rows", hinge_gradient_rows, METH_VARARGS, nullptr},
+    {"smoothed_width", smoothed_width, METH_VARARGS, nullptr},
+    {"smoothed_rows", smoothed_rows, METH_VARARGS, nullptr},
+    {"smoothed_gradient_rows", smoothed_gradient_rows, METH_VARARGS, nullptr},
     {"instruction_sets", instruction_sets, METH_NOARGS,
      "Return the instruction sets that this processor has, the one used at first in front."},
     {"use_instruction_set", use_instruction_set, METH_VARARGS,

@@ -15,7 +15,7 @@ constexpr float kLeastBounded = -0.5f;
 constexpr float kHeadDepths[] = {3.0f, 2.5f, 2.0f, 1.5f, 1.0f};
 
 // What the scores of a row fix before any noise is drawn, and memory for one draw. Memory for the
-// head is rounded up to thirty-two.
+// head is rounded up to twice the lanes.
 struct NoisedRow {
   Blocks blocks;
   int64_t k;
@@ -148,7 +148,7 @@ INLINE Entry draw(NoisedRow& row, Random& random) {
     if ((threshold - top) * inverse > 11.0f) continue;
     const Floats most = smaller(load(row.blocks.maxima + c * kLanes), all(row.bound));
     const Floats u = (all(threshold) - most) * inverse;
-    const Floats level = exponential(offset - u * (kBoundA * u + kBoundB));
+    const Floats level = power_of_two((offset - u * (kBoundA * u + kBoundB)) * 1.44269504f);
     const Words digits = random.next();
     const Floats drawn = __builtin_convertvector((Ints)(digits >> 1), Floats) * 2.0f;
     // NaN, where the row has infinite scores, tells of nothing to find.

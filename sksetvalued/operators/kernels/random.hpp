@@ -1,11 +1,11 @@
-// Random numbers of a row: sixteen xoshiro128++ generators side by side, seeded by SplitMix64.
+// Random numbers of a row: xoshiro128++ generators side by side, one a lane, seeded by SplitMix64.
 
 struct Random {
-  Words state[4];
+  Words state[4] = {};
   uint32_t words[kLanes];
-  int n_words;
+  int n_words = 0;
   float normals[2 * kLanes];
-  int n_normals;
+  int n_normals = 0;
 
   INLINE void seed(uint64_t seed, uint64_t stream) {
     uint64_t x = seed ^ (stream * 0xd1342543de82ef95u);
@@ -49,7 +49,7 @@ struct Random {
     return (static_cast<double>(high << 26 | low) + 0.5) * 0x1p-53;
   }
 
-  // Thirty-two normals, by the method of Box and Muller.
+  // Twice as many normals as there are lanes, by the method of Box and Muller.
   INLINE void fill_normals(float* out) {
     // Uniform in (0, 1], the small ones to 32 digits.
     const Words level = next(), angle = next();

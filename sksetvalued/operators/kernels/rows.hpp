@@ -1,73 +1,13 @@
-// Rows of scores: vectors, block maxima, the k largest. Included once per instruction set, inside
-// a namespace of its own; see kernels.cpp.
+// Rows of scores: block maxima, the k largest.
 
-constexpr int kLanes = 16;
-
-typedef float Floats __attribute__((vector_size(4 * kLanes)));
-typedef int32_t Ints __attribute__((vector_size(4 * kLanes)));
-typedef uint32_t Words __attribute__((vector_size(4 * kLanes)));
-
-#define INLINE inline __attribute__((always_inline))
-
-INLINE Floats load(const float* from) {
-  Floats x;
-  memcpy(&x, from, sizeof x);
-  return x;
-}
-
-INLINE void store(float* to, Floats x) { memcpy(to, &x, sizeof x); }
-
-INLINE Floats all(float x) { return x - Floats{}; }
-
-INLINE Floats larger(Floats a, Floats b) { return a > b ? a : b; }
-
-INLINE Floats smaller(Floats a, Floats b) { return a < b ? a : b; }
-
-// Bit l of the result is that of lane l of a comparison.
-INLINE uint32_t bits(Ints mask) {
-  constexpr Ints places = {1,      1 << 1, 1 << 2,  1 << 3,  1 << 4,  1 << 5,  1 << 6,  1 << 7,
-                           1 << 8, 1 << 9, 1 << 10, 1 << 11, 1 << 12, 1 << 13, 1 << 14, 1 << 15};
-  const Ints kept = mask & places;
-  uint64_t parts[8];
-  memcpy(parts, &kept, sizeof kept);
-  uint64_t joined = 0;
-  for (uint64_t part : parts) joined |= part;
-  return static_cast<uint32_t>(joined | joined >> 32);
-}
-
-INLINE float largest_lane(Floats x) {
-  float lanes[kLanes];
-  store(lanes, x);
-  for (int half = kLanes / 2; half > 0; half /= 2)
-    for (int l = 0; l < half; ++l)
-      lanes[l] = lanes[l] > lanes[l + half] ? lanes[l] : lanes[l + half];
-  return lanes[0];
-}
-
-// exp(x) for x in [-87, 88], within 2e-7 of it; what is outside is taken to the nearest end.
-INLINE Floats exponential(Floats x) {
-  x = larger(smaller(x, all(88.0f)), all(-87.0f));
-  const Ints n = __builtin_convertvector(x * 1.44269504f + (x < 0 ? all(-0.5f) : all(0.5f)), Ints);
-  // log(2) in two parts, the first of which has few digits.
-  const Floats whole = __builtin_convertvector(n, Floats);
-  const Floats r = (x - whole * 0x1.62e4p-1f) - whole * 1.42860682e-6f;
-  Floats p = r * (1 / 5040.0f) + 1 / 720.0f;
-  p = p * r + 1 / 120.0f;
-  p = p * r + 1 / 24.0f;
-  p = p * r + 1 / 6.0f;
-  p = p * r + 0.5f;
-  p = p * r * r + r + 1.0f;
-  return p * (Floats)((n + 127) << 23);
-}
-
-// A row in blocks of `height` entries: chunk c holds the entries from 16 * height * c on, and its
-// block l those at l, l + 16, l + 32, ...; the last chunk may be shorter.
+// A row in blocks of `height` entries: chunk c holds those from kLanes * height * c on, and its
+// block l those at l, l + kLanes, l + 2 kLanes, ...; the last chunk may be shorter.
 struct Blocks {
   const float* scores;
   int64_t n;
   int height;
   int64_t n_chunks;
-  float* maxima;  // of the blocks, n_chunks * 16
+  float* maxima;  // of the blocks, n_chunks * kLanes
   float* tops;    // of the chunks, n_chunks
   bool has_nan;
 
@@ -107,14 +47,19 @@ INLINE void find_maxima(Blocks& blocks) {
 
 // Integers in the order of the numbers.
 INLINE Ints ordered(Floats x) {
-  const Ints raw = (Ints)x;
-  return raw ^ ((raw >> 31) & 0x7fffffff);
+  const Ints digits = (Ints)x;
+  return digits ^ ((digits >> 31) & 0x7fffffff);
 }
-
-INLINE float number_of(int32_t key) {
-  const int32_t raw = key ^ ((key >> 31) & 0x7fffffff);
+INLINE int64_t key_of(float x) {
+  int32_t key;
+  memcpy(&key, &x, sizeof x);
+  return key < 0 ? key ^ 0x7fffffff : key;
+}
+INLINE float number_of(int64_t key) {
+  int32_t digits = static_cast<int32_t>(key);
+  if (digits < 0) digits ^= 0x7fffffff;
   float x;
-  memcpy(&x, &raw, sizeof x);
+  memcpy(&x, &digits, sizeof x);
   return x;
 }
 

@@ -1,0 +1,23 @@
+// All kernels, for vectors of LANES numbers and an instruction set of a NAME.
+
+#include "lanes.hpp"
+#include "rows.hpp"
+#include "random.hpp"
+#include "noised.hpp"
+#include "selection.hpp"
+#include "hinges.hpp"
+#include "polynomials.hpp"
+#include "heads.hpp"
+#include "smoothed.hpp"
+
+const Kernels kernels = {NAME,
+                         select_rows,
+                         largest_rows,
+                         hinge_rows,
+                         hinge_gradient_rows,
+                         smoothed_width,
+                         smoothed_rows,
+                         smoothed_gradient_rows};
+
+#undef LANES
+#undef NAME
