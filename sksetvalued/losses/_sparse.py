@@ -4,6 +4,9 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
+from ..operators._compiled import fits_compiled
+from ..operators._compiled_sparse import FenchelYoung as CompiledFenchelYoung
+from ..operators._compiled_sparse import as_point
 from ..operators._sparse import project_on_top_k_simplex, sparse_top
 from ..operators._triton import fits_kernels
 from ._base import SetLoss, check_scores, check_scores_and_target
@@ -165,8 +168,13 @@ def _sparse_loss(scores, point, columns, reference, threshold, places):
     return losses.index_add_(0, rows, (p / 2 - d).mul_(p).mul_(d <= 0))
 
 
-def _fenchel_young(scores, point, k):
-    if fits_kernels(scores):
+def _fenchel_young(scores, target, shared):
+    """Return the loss against classes or indicators, whose labels may share one unit."""
+    on_accelerator = fits_kernels(scores)
+    if not on_accelerator and fits_compiled(scores):
+        return CompiledFenchelYoung.apply(scores, target, shared)
+    point, k = as_point(target, scores, shared)
+    if on_accelerator:
         from ..operators._triton_sparse import FenchelYoung
 
         return FenchelYoung.apply(scores, point, k)
@@ -213,8 +221,7 @@ class SparseTopLoss(SetLoss, name="sparse_top"):
         check_indicator(input, target)
 
     def sample_losses(self, input, target):
-        point = target.to(input.dtype)
-        return _fenchel_young(input, point, point.sum(1))
+        return _fenchel_young(input, target, shared=False)
 
 
 class SparsemaxLoss(SetLoss, name="sparsemax"):
@@ -253,12 +260,7 @@ class SparsemaxLoss(SetLoss, name="sparsemax"):
         check(input, target)
 
     def sample_losses(self, input, target):
-        if target.ndim == 1:
-            point = torch.zeros_like(input).scatter_(1, target.unsqueeze(1), 1)
-            return _fenchel_young(input, point, input.new_ones(len(input)))
-        point = target.to(input.dtype)
-        size = point.sum(1, keepdim=True)
-        return _fenchel_young(input, point / size.clamp(min=1), size[:, 0].clamp(max=1))
+        return _fenchel_young(input, target, shared=True)
 
 
 class BinaryCrossEntropyLoss(SetLoss, name="bce"):

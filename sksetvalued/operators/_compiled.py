@@ -48,7 +48,7 @@ def fits_compiled(scores, target=None):
         and scores.dtype == torch.float32
         and not torch.compiler.is_compiling()
         and torch._C._functorch.peek_interpreter_stack() is None
-        and torch.autograd.forward_ad._current_level < 0
         and not torch._C._functorch.is_legacy_batchedtensor(scores)
+        and torch.autograd.forward_ad._current_level < 0
         and (target is None or target.is_cpu)
     )

@@ -6,6 +6,8 @@ import numpy as np
 import torch
 
 from ._checks import check_number, check_scores
+from ._compiled import fits_compiled
+from ._compiled_sparse import SparseTop as CompiledSparseTop
 from ._precision import at_least_float32, without_autocast
 from ._top_k import block_maxima, block_members, classes_in_no_block, k_largest
 from ._triton import fits_kernels
@@ -425,6 +427,8 @@ def sparse_top(scores, k):
             from ._triton_sparse import SparseTop
 
             q = SparseTop.apply(rows, k)
+        elif fits_compiled(rows):
+            q = CompiledSparseTop.apply(rows, k)
         else:
             q = _SparseTop.apply(rows, k)
         return q if scores.ndim == 2 else q.reshape(scores.shape)

@@ -26,11 +26,11 @@ struct SmoothedRow {
   SmoothedPlan plan;
   int height;
   int64_t n_vectors, n_chunks, n_head;
-  std::unique_ptr<Lanes[]> values;  // -inf for the true class and behind the last
-  std::unique_ptr<Lanes[]> maxima;  // of chunks of `height` vectors
-  std::vector<Lanes> candidates, head_values;
-  std::vector<int32_t> places, head;
-  std::vector<double> sums, coefficients, gradient;
+  Buffer<Lanes> values;  // -inf for the true class and behind the last
+  Buffer<Lanes> maxima;  // of chunks of `height` vectors
+  Buffer<Lanes> candidates, head_values;
+  Buffer<int32_t> places, head;
+  Buffer<double> sums, coefficients, gradient;
   Polynomials polynomials;
 
   explicit SmoothedRow(const SmoothedPlan& plan)
@@ -38,16 +38,18 @@ struct SmoothedRow {
         height(plan.n_classes < 4096 ? 4 : 16),
         n_vectors((plan.n_classes + kLanes - 1) / kLanes),
         n_chunks((n_vectors + height - 1) / height),
-        values(new Lanes[n_vectors]),
-        maxima(new Lanes[n_chunks]),
-        candidates(4 * plan.most),
-        head_values(plan.most / kLanes + 1),
-        places(candidates.size() * kLanes),
+        values(n_vectors),
+        maxima(n_chunks),
+        candidates(4 * plan.most, true),
+        head_values(plan.most / kLanes + 1, true),
+        places(room()),
         head(plan.most),
-        sums(plan.rank + 4),
-        coefficients(plan.rank),
-        gradient(plan.most),
+        sums(plan.rank + 4, true),
+        coefficients(plan.rank, true),
+        gradient(plan.most, true),
         polynomials(plan.rank, plan.most) {}
+
+  int64_t room() const { return 4 * plan.most * kLanes; }  // of the candidates
 };
 
 // Copy a row; return whether no score is NaN or infinity.
@@ -72,8 +74,8 @@ INLINE bool copy_row(SmoothedRow& row, const float* scores, int64_t target) {
 }
 
 INLINE void find_maxima(SmoothedRow& row) {
-  const Lanes* values = row.values.get();
-  Lanes* maxima = row.maxima.get();
+  const Lanes* values = row.values.data;
+  Lanes* maxima = row.maxima.data;
   for (int64_t v = 0; v < row.n_vectors; v += row.height) {
     const int64_t end = v + row.height < row.n_vectors ? v + row.height : row.n_vectors;
     Floats most = load(values[v].lanes);
@@ -132,7 +134,7 @@ INLINE Cut find_cut(const Lanes* x, int64_t n_vectors, int64_t least, int64_t mo
 // if more than `room`. At most `n_tied` of those equal to it count.
 INLINE int64_t places_from(const SmoothedRow& row, float cut, int64_t n_tied, int64_t room,
                            bool by_chunks, int32_t* places) {
-  const Lanes *values = row.values.get(), *maxima = row.maxima.get();
+  const Lanes *values = row.values.data, *maxima = row.maxima.data;
   const int64_t n_vectors = row.n_vectors, height = row.height;
   int64_t n = 0;
   for (int64_t first = 0; first < n_vectors; first += height, ++maxima) {
@@ -166,35 +168,35 @@ INLINE float select_head(SmoothedRow& row, int64_t* n_left) {
   const SmoothedPlan& plan = row.plan;
   *n_left = 0;
   if (plan.most == plan.n_classes - 1) {
-    row.n_head = places_from(row, kLowest, plan.most, plan.most, false, row.head.data());
-    gather(row, row.head.data(), row.n_head, row.head_values.data());
+    row.n_head = places_from(row, kLowest, plan.most, plan.most, false, row.head.data);
+    gather(row, row.head.data, row.n_head, row.head_values.data);
     return kLowest;
   }
-  const Lanes* x = row.values.get();
+  const Lanes* x = row.values.data;
   int64_t n_vectors = row.n_vectors;
   const bool by_chunks = row.n_chunks * kLanes >= 4 * plan.least;
   if (by_chunks) {
     find_maxima(row);
-    const Cut reached = find_cut(row.maxima.get(), row.n_chunks, plan.least, 2 * plan.least);
-    const int64_t room = static_cast<int64_t>(row.places.size());
-    const int64_t n = places_from(row, reached.value, room, room, true, row.places.data());
+    const Cut reached = find_cut(row.maxima.data, row.n_chunks, plan.least, 2 * plan.least);
+    const int64_t room = row.room();
+    const int64_t n = places_from(row, reached.value, room, room, true, row.places.data);
     if (n >= 0) {
-      n_vectors = gather(row, row.places.data(), n, row.candidates.data());
-      x = row.candidates.data();
+      n_vectors = gather(row, row.places.data, n, row.candidates.data);
+      x = row.candidates.data;
     }
   }
   const Cut cut = find_cut(x, n_vectors, plan.least, plan.most);
   const int64_t n_tied = cut.tied ? plan.least - cut.n_above : plan.most;
-  row.n_head = places_from(row, cut.value, n_tied, plan.most, by_chunks, row.head.data());
-  gather(row, row.head.data(), row.n_head, row.head_values.data());
-  if (cut.tied) *n_left = count_from(row.values.get(), row.n_vectors, cut.value) - row.n_head;
+  row.n_head = places_from(row, cut.value, n_tied, plan.most, by_chunks, row.head.data);
+  gather(row, row.head.data, row.n_head, row.head_values.data);
+  if (cut.tied) *n_left = count_from(row.values.data, row.n_vectors, cut.value) - row.n_head;
   return cut.value;
 }
 
 // The largest number of which `rank` of the head reach it.
 INLINE float find_reference(const SmoothedRow& row) {
   const int64_t n_vectors = (row.n_head + kLanes - 1) / kLanes, rank = row.plan.rank;
-  const Cut cut = find_cut(row.head_values.data(), n_vectors, rank, rank);
+  const Cut cut = find_cut(row.head_values.data, n_vectors, rank, rank);
   Floats least = all(INFINITY);
   for (int64_t v = 0; v < n_vectors; ++v) {
     const Floats x = load(row.head_values[v].lanes);

@@ -6,8 +6,7 @@
 #include <cfloat>
 #include <cmath>
 #include <cstring>
-#include <memory>
-#include <vector>
+#include <new>
 
 #define INLINE inline __attribute__((always_inline))
 

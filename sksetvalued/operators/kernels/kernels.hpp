@@ -58,6 +58,43 @@ struct SmoothedGradientArguments {
   float* result;
 };
 
+struct ProjectArguments {
+  const float* scores;
+  const double* sizes;  // of the rows, or null
+  double size;
+  int64_t n_rows, n_classes, capacity;
+  float* result;
+  int64_t* places;
+};
+
+struct ProjectGradientArguments {
+  const float *grad, *q;  // q is null where the places are listed
+  const int64_t* places;
+  int64_t row_stride, class_stride, n_rows, n_classes, n_places;
+  float* result;
+};
+
+struct FenchelYoungArguments {
+  const float* scores;
+  const float* points;     // of the samples, or null
+  const int64_t* classes;  // one of each sample, in place of points
+  bool shared;             // whether the labels of a point share one unit
+  int64_t n_rows, n_classes, capacity;
+  float* losses;
+  int64_t* places;
+  float* values;
+  const float* grad;  // with grad, only the gradient is written
+  int64_t grad_stride;
+  float* gradient;
+};
+
+struct SpreadArguments {
+  const float *grad, *values;
+  const int64_t* places;
+  int64_t grad_stride, n_rows, n_classes, n_places;
+  float* result;
+};
+
 // The kernels, compiled for one instruction set.
 struct Kernels {
   const char* name;
@@ -68,6 +105,10 @@ struct Kernels {
   int64_t (*smoothed_width)(int64_t n_classes, int64_t k);
   void (*smoothed_rows)(const SmoothedArguments&);
   void (*smoothed_gradient_rows)(const SmoothedGradientArguments&);
+  int64_t (*project_rows)(const ProjectArguments&);
+  void (*project_gradient_rows)(const ProjectGradientArguments&);
+  int64_t (*fenchel_young_rows)(const FenchelYoungArguments&);
+  void (*spread_rows)(const SpreadArguments&);
 };
 
 // The instruction sets this processor has, best first; ends with a null.

@@ -32,6 +32,21 @@ INLINE Doubles load(const DoubleLanes& from) {
 }
 INLINE void store(DoubleLanes& to, Doubles x) { memcpy(&to, &x, sizeof x); }
 
+// Write zeros past the cache, at a multiple of the size of a vector.
+INLINE void stream_zeros(float* to) {
+#if defined(__clang__)
+  __builtin_nontemporal_store(Floats{}, reinterpret_cast<Floats*>(to));
+#elif LANES == 16
+  __builtin_ia32_movntps512(to, Floats{});
+#elif LANES == 8
+  __builtin_ia32_movntps256(to, Floats{});
+#elif defined(__SSE__)
+  __builtin_ia32_movntps(to, Floats{});
+#else
+  store(to, Floats{});
+#endif
+}
+
 INLINE Floats all(float x) { return x - Floats{}; }
 
 INLINE Floats larger(Floats a, Floats b) { return a > b ? a : b; }

@@ -127,6 +127,67 @@ PyObject* smoothed_gradient_rows(PyObject*, PyObject* args) {
   Py_RETURN_NONE;
 }
 
+PyObject* project_rows(PyObject*, PyObject* args) {
+  unsigned long long scores, sizes, result, places;
+  double size;
+  Py_ssize_t n_rows, n_classes, capacity;
+  if (!PyArg_ParseTuple(args, "KKdnnKKn", &scores, &sizes, &size, &n_rows, &n_classes, &result,
+                        &places, &capacity))
+    return nullptr;
+  const ProjectArguments arguments = {
+      at<const float>(scores), at<const double>(sizes), size,      n_rows, n_classes, capacity,
+      at<float>(result),       at<int64_t>(places)};
+  int64_t n_places = 0;
+  if (!unlocked([&] { n_places = kernels->project_rows(arguments); })) return nullptr;
+  return PyLong_FromLongLong(n_places);
+}
+
+PyObject* project_gradient_rows(PyObject*, PyObject* args) {
+  unsigned long long grad, q, places, result;
+  Py_ssize_t row_stride, class_stride, n_rows, n_classes, n_places;
+  if (!PyArg_ParseTuple(args, "KnnKKnnnK", &grad, &row_stride, &class_stride, &q, &places,
+                        &n_places, &n_rows, &n_classes, &result))
+    return nullptr;
+  const ProjectGradientArguments arguments = {
+      at<const float>(grad), at<const float>(q), at<const int64_t>(places),
+      row_stride,            class_stride,       n_rows,
+      n_classes,             n_places,           at<float>(result)};
+  if (!unlocked([&] { kernels->project_gradient_rows(arguments); })) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyObject* fenchel_young_rows(PyObject*, PyObject* args) {
+  unsigned long long scores, points, classes, losses, places, values, grad, gradient;
+  Py_ssize_t n_rows, n_classes, capacity, grad_stride;
+  int shared;
+  if (!PyArg_ParseTuple(args, "KKKpnnKKKnKnK", &scores, &points, &classes, &shared, &n_rows,
+                        &n_classes, &losses, &places, &values, &capacity, &grad, &grad_stride,
+                        &gradient))
+    return nullptr;
+  const FenchelYoungArguments arguments = {
+      at<const float>(scores), at<const float>(points), at<const int64_t>(classes),
+      shared != 0,             n_rows,                  n_classes,
+      capacity,                at<float>(losses),       at<int64_t>(places),
+      at<float>(values),       at<const float>(grad),   grad_stride,
+      at<float>(gradient)};
+  int64_t n_places = 0;
+  if (!unlocked([&] { n_places = kernels->fenchel_young_rows(arguments); })) return nullptr;
+  return PyLong_FromLongLong(n_places);
+}
+
+PyObject* spread_rows(PyObject*, PyObject* args) {
+  unsigned long long grad, places, values, result;
+  Py_ssize_t grad_stride, n_rows, n_classes, n_places;
+  if (!PyArg_ParseTuple(args, "KnKKnnnK", &grad, &grad_stride, &places, &values, &n_places,
+                        &n_rows, &n_classes, &result))
+    return nullptr;
+  const SpreadArguments arguments = {
+      at<const float>(grad), at<const float>(values), at<const int64_t>(places), grad_stride,
+      n_rows,                n_classes,               n_places,                  at<float>(result)};
+  if (!unlocked([&] { kernels->spread_rows(arguments); })) return nullptr;
+  Py_RETURN_NONE;
+}
+
 PyObject* instruction_sets(PyObject*, PyObject*) {
   PyObject* names = PyList_New(0);
   for (const Kernels* const* each = available_kernels(); names && *each; ++each) {
@@ -157,6 +218,10 @@ PyMethodDef methods[] = {
     {"smoothed_width", smoothed_width, METH_VARARGS, nullptr},
     {"smoothed_rows", smoothed_rows, METH_VARARGS, nullptr},
     {"smoothed_gradient_rows", smoothed_gradient_rows, METH_VARARGS, nullptr},
+    {"project_rows", project_rows, METH_VARARGS, nullptr},
+    {"project_gradient_rows", project_gradient_rows, METH_VARARGS, nullptr},
+    {"fenchel_young_rows", fenchel_young_rows, METH_VARARGS, nullptr},
+    {"spread_rows", spread_rows, METH_VARARGS, nullptr},
     {"instruction_sets", instruction_sets, METH_NOARGS,
      "Return the instruction sets that this processor has, the one used at first in front."},
     {"use_instruction_set", use_instruction_set, METH_VARARGS,

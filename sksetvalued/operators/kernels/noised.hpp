@@ -71,14 +71,9 @@ INLINE void find_head(NoisedRow& row) {
 
 // Return the k-th largest value of the head.
 INLINE float kth_value(NoisedRow& row) {
-  int64_t i = 0;
-  for (; i < row.n_head; i += kLanes) {
-    const Ints some = ordered(load(row.values + i));
-    memcpy(row.keys + i, &some, sizeof some);
-  }
-  for (int64_t j = row.n_head; j < i; ++j) row.keys[j] = kNoKey;
   row.heaped = false;
-  return number_of(kth_largest_key(row.keys, i, row.k));
+  const int64_t n_keys = write_keys(row.values, row.n_head, row.keys);
+  return number_of(kth_largest_key(row.keys, n_keys, row.k));
 }
 
 INLINE void fill_heap(NoisedRow& row, float kth) {

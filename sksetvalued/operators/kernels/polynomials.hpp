@@ -16,17 +16,17 @@ constexpr int kMostVectors = kMostRank / kPairs + 1;
 // Where the polynomials of a row are computed; the constructor may throw bad_alloc.
 struct Polynomials {
   int64_t k, n_vectors;                  // degree, and vectors of the coefficients up to it
-  std::vector<DoubleLanes> products;     // of the tail and the first 0, 1, 2, ... of the head
-  std::vector<DoubleLanes> derivatives;  // by the coefficients of the whole
-  std::vector<DoubleLanes> p, q;         // o / (1 + o) and 1 / (1 + o) of the head
+  Buffer<DoubleLanes> products;     // of the tail and the first 0, 1, 2, ... of the head
+  Buffer<DoubleLanes> derivatives;  // by the coefficients of the whole
+  Buffer<DoubleLanes> p, q;         // o / (1 + o) and 1 / (1 + o) of the head
 
   Polynomials(int64_t k, int64_t most)
       : k(k),
         n_vectors(k / kPairs + 1),
-        products((most + 1) * n_vectors),
-        derivatives(n_vectors),
-        p(most / kPairs + 1),
-        q(most / kPairs + 1) {}
+        products((most + 1) * n_vectors, true),
+        derivatives(n_vectors, true),
+        p(most / kPairs + 1, true),
+        q(most / kPairs + 1, true) {}
 
   const double* whole(int64_t n_head) const { return products[n_head * n_vectors].lanes; }
 };
@@ -59,7 +59,7 @@ INLINE void set_factors(Polynomials& row, int64_t n_head) {
 // `n` is the number of vectors of a product; where the compiler knows it, registers hold one.
 INLINE void multiply_head(Polynomials& row, int64_t n_head, int64_t n) {
   const double *ps = row.p[0].lanes, *qs = row.q[0].lanes;
-  DoubleLanes* product = row.products.data();
+  DoubleLanes* product = row.products.data;
   Doubles f[kMostVectors];
   for (int64_t i = 0; i < n; ++i) f[i] = load(product[i]);
   for (int64_t j = 0; j < n_head; ++j) {

@@ -65,6 +65,18 @@ INLINE float number_of(int64_t key) {
 
 constexpr int32_t kNoKey = INT32_MIN;  // below the key of any number
 
+// Write the keys of n numbers, and no keys up to a multiple of the lanes, which is returned.
+INLINE int64_t write_keys(const float* numbers, int64_t n, int32_t* keys) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const Ints some = ordered(load(numbers + i));
+    memcpy(keys + i, &some, sizeof some);
+  }
+  for (; i % kLanes || i < n; ++i)
+    keys[i] = i < n ? static_cast<int32_t>(key_of(numbers[i])) : kNoKey;
+  return i;
+}
+
 INLINE int64_t count_from(const int32_t* keys, int64_t n, int32_t least) {
   Ints counts = {};
   for (int64_t i = 0; i < n; i += kLanes) {
@@ -125,15 +137,8 @@ INLINE float reached_by(const Blocks& blocks, int64_t k, int32_t* keys) {
   const bool few = 4 * k > blocks.n_chunks;
   const int64_t n = few ? blocks.n_chunks * kLanes : blocks.n_chunks;
   if (n < k) return -INFINITY;
-  const float* maxima = few ? blocks.maxima : blocks.tops;
-  const int64_t n_padded = (n + kLanes - 1) / kLanes * kLanes;
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const Ints some = ordered(load(maxima + i));
-    memcpy(keys + i, &some, sizeof some);
-  }
-  for (; i < n_padded; ++i) keys[i] = i < n ? ordered(all(maxima[i]))[0] : kNoKey;
-  return number_of(key_reached_by(keys, n_padded, k, k + k / 2));
+  const int64_t n_keys = write_keys(few ? blocks.maxima : blocks.tops, n, keys);
+  return number_of(key_reached_by(keys, n_keys, k, k + k / 2));
 }
 
 // Call `visit(index, score)` for the entries that are at least `bound`, in increasing order.

@@ -2,35 +2,37 @@
 
 // Memory for one row at a time; the constructor may throw bad_alloc.
 struct RowMemory {
-  static constexpr int64_t kAtOnce = 2 * kLanes;
-  std::vector<float> maxima, tops, scores, values, normals;
-  std::vector<int32_t> head, keys;
-  std::vector<Entry> entries;
+  int height;
+  int64_t n_chunks, n_head;
+  Buffer<float> maxima, tops, scores, values, normals;
+  Buffer<int32_t> head, keys;
+  Buffer<Entry> entries;
   NoisedRow row;
 
-  RowMemory(int64_t n_classes, int64_t k, float epsilon) {
-    const int height = n_classes < 4096 ? 4 : 16;
-    const int64_t n_chunks = count_chunks(n_classes, height);
-    const int64_t n_head = (n_classes + kAtOnce - 1) / kAtOnce * kAtOnce;
-    maxima.resize(n_chunks * kLanes);
-    tops.resize(n_chunks);
-    for (auto* each : {&scores, &values, &normals}) each->resize(n_head);
-    head.resize(n_head);
-    keys.resize(n_head > n_chunks * kLanes ? n_head : n_chunks * kLanes);
-    entries.resize(k);
-    row = {{nullptr, n_classes, height, n_chunks, maxima.data(), tops.data(), false},
-           k,
-           epsilon,
-           0,
-           0,
-           head.data(),
-           scores.data(),
-           values.data(),
-           normals.data(),
-           keys.data(),
-           {entries.data(), 0, k},
-           false};
-  }
+  RowMemory(int64_t n_classes, int64_t k, float epsilon)
+      : height(n_classes < 4096 ? 4 : 16),
+        n_chunks(count_chunks(n_classes, height)),
+        n_head((n_classes / (2 * kLanes) + 1) * 2 * kLanes),
+        maxima(n_chunks * kLanes),
+        tops(n_chunks),
+        scores(n_head),
+        values(n_head),
+        normals(n_head),
+        head(n_head),
+        keys(n_head + n_chunks * kLanes),
+        entries(k),
+        row{{nullptr, n_classes, height, n_chunks, maxima.data, tops.data, false},
+            k,
+            epsilon,
+            0,
+            0,
+            head.data,
+            scores.data,
+            values.data,
+            normals.data,
+            keys.data,
+            {entries.data, 0, k},
+            false} {}
 };
 
 // Return the k-th largest score itself, and its class.
@@ -86,26 +88,30 @@ void select_rows(const SelectArguments& a) {
   }
 }
 
+INLINE void write_entries(const Entry* entries, int64_t n, float* values, int64_t* indices) {
+  for (int64_t j = 0; j < n; ++j) {
+    values[j] = entries[j].value;
+    indices[j] = entries[j].index;
+  }
+}
+
 // Write the k largest entries of each row in decreasing order, NaN first, and their columns.
 void largest_rows(const LargestArguments& a) {
   RowMemory memory(a.n_classes, a.k, 0);
   NoisedRow& row = memory.row;
-  std::vector<Entry> all_entries;
   for (int64_t i = 0; i < a.n_rows; ++i) {
     const float* scores = a.scores + i * a.n_classes;
-    Entry* first = memory.entries.data();
+    float* values = a.values + i * a.k;
+    int64_t* indices = a.indices + i * a.k;
     if (read(row, scores)) {
       fill_heap(row, select_exactly(row).value);
-      std::sort(first, first + a.k, precedes);
+      std::sort(row.heap.entries, row.heap.entries + a.k, precedes);
+      write_entries(row.heap.entries, a.k, values, indices);
     } else {
-      all_entries.clear();
-      for (int64_t j = 0; j < a.n_classes; ++j) all_entries.push_back({scores[j], 0, j});
-      first = all_entries.data();
-      std::partial_sort(first, first + a.k, first + a.n_classes, precedes);
-    }
-    for (int64_t j = 0; j < a.k; ++j) {
-      a.values[i * a.k + j] = first[j].value;
-      a.indices[i * a.k + j] = first[j].index;
+      const Buffer<Entry> every(a.n_classes);
+      for (int64_t j = 0; j < a.n_classes; ++j) every[j] = {scores[j], 0, j};
+      std::partial_sort(every.data, every.data + a.k, every.data + a.n_classes, precedes);
+      write_entries(every.data, a.k, values, indices);
     }
   }
 }

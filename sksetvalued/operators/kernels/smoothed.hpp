@@ -90,7 +90,7 @@ INLINE int64_t sum_powers(SmoothedRow& row, float reference, float cooling, floa
   DoubleLanes sums[kMostRank + 4];
   Lanes odds[kTile], powers[kTile];
   const int64_t rank = row.plan.rank, n_vectors = row.n_vectors;
-  const Lanes* values = row.values.get();
+  const Lanes* values = row.values.data;
   const double at_cut = power_of_two(all((cut - reference) * cooling))[0];
   int64_t n_powers = count_powers(rank, row.n_head, at_cut, 0);
   for (int64_t m = 0; m < n_powers + 3; ++m) store(sums[m], Doubles{});
@@ -132,14 +132,14 @@ INLINE double solve(SmoothedRow& row, float reference, double temperature, int64
   const double scale = n_powers > 0 && row.sums[0] > k ? k / row.sums[0] : 1;
   double power = 1;
   for (int64_t m = 0; m < n_powers; ++m) row.sums[m] *= power *= scale;
-  expand_tail(all, row.sums.data(), n_powers);
+  expand_tail(all, row.sums.data, n_powers);
   const double shift = std::log(scale);
   for (int64_t j = 0; j < row.n_head; ++j)
     all.p[0].lanes[j] =
         (static_cast<double>(row.head_values[0].lanes[j]) - reference) / temperature + shift;
   set_factors(all, row.n_head);
-  solve_head(all, row.n_head, row.gradient.data());
-  differentiate_tail(all, row.n_head, n_powers, row.coefficients.data());
+  solve_head(all, row.n_head, row.gradient.data);
+  differentiate_tail(all, row.n_head, n_powers, row.coefficients.data);
   power = 1;
   for (int64_t m = 0; m < n_powers; ++m) row.coefficients[m] *= power *= scale;
   const double* f = all.whole(row.n_head);
@@ -204,7 +204,7 @@ void smoothed_gradient_rows(const SmoothedGradientArguments& a) {
   const NoSubnormals fast;
   const SmoothedPlan plan(a.n_classes, a.k);
   const float cooling = cooling_of(static_cast<double>(a.k) * a.tau);
-  std::vector<float> coefficients(plan.rank);
+  const Buffer<float> coefficients(plan.rank);
   for (int64_t i = 0; i < a.n_rows; ++i) {
     const float* scores = a.scores + i * a.n_classes;
     float* result = a.result + i * a.n_classes;
@@ -217,7 +217,7 @@ void smoothed_gradient_rows(const SmoothedGradientArguments& a) {
       continue;
     }
     for (int64_t m = 0; m < n_powers; ++m) coefficients[m] = saved.coefficients[m] * weight;
-    const float* c = coefficients.data();
+    const float* c = coefficients.data;
     const float reference = saved.reference();
     int64_t j = 0;
     if (n_powers > 0) {

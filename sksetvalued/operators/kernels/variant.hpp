@@ -1,6 +1,7 @@
 // All kernels, for vectors of LANES numbers and an instruction set of a NAME.
 
 #include "lanes.hpp"
+#include "memory.hpp"
 #include "rows.hpp"
 #include "random.hpp"
 #include "noised.hpp"
@@ -9,6 +10,8 @@
 #include "polynomials.hpp"
 #include "heads.hpp"
 #include "smoothed.hpp"
+#include "sparse.hpp"
+#include "sparse_losses.hpp"
 
 const Kernels kernels = {NAME,
                          select_rows,
@@ -17,7 +20,11 @@ const Kernels kernels = {NAME,
                          hinge_gradient_rows,
                          smoothed_width,
                          smoothed_rows,
-                         smoothed_gradient_rows};
+                         smoothed_gradient_rows,
+                         project_rows,
+                         project_gradient_rows,
+                         fenchel_young_rows,
+                         spread_rows};
 
 #undef LANES
 #undef NAME
