@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
@@ -301,6 +302,11 @@ class DeepEstimator(BaseEstimator):
         return weight
 
     # -- training ---------------------------------------------------------------------------
+
+    def _draw_seed(self):
+        """Draw the seed that splits, weights, batches and noise of this fit come from."""
+        random_state = check_random_state(self.random_state)
+        self._seed = int(random_state.randint(np.iinfo(np.int32).max))
 
     def _options(self, resume=None):
         from . import training

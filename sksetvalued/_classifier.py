@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from scipy.special import softmax
 from sklearn.base import ClassifierMixin
-from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import _check_partial_fit_first_call, check_classification_targets
 
@@ -155,11 +155,6 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
     def _count(self, target, weight):
         counts = np.bincount(target, weights=weight, minlength=len(self.classes_))
         return counts if weight is not None else counts.astype(np.int64)
-
-    def _draw_seed(self):
-        """Draw the seed that splits, weights, batches and noise of this fit come from."""
-        random_state = check_random_state(self.random_state)
-        self._seed = int(random_state.randint(np.iinfo(np.int32).max))
 
     def _fit_parts(self, inputs, target, weight, resume):
         """Split the data, train on one part, monitor and calibrate on the others."""

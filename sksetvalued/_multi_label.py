@@ -5,7 +5,7 @@ import scipy.sparse as sp
 import torch
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
-from sklearn.utils import check_consistent_length, check_random_state
+from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 
 from ._base import DeepEstimator
@@ -193,10 +193,6 @@ class DeepLabelSetClassifier(ClassifierMixin, DeepEstimator):
         self.class_counts_ = counts if anew else self.class_counts_ + counts
         self._seen = seen if anew else self._seen + seen
         self.average_size_ = float(self.class_counts_.sum() / self._seen)
-
-    def _draw_seed(self):
-        random_state = check_random_state(self.random_state)
-        self._seed = int(random_state.randint(np.iinfo(np.int32).max))
 
     def _uses_threshold(self):
         return self.size == "threshold" and self._form != "single"
