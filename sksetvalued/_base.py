@@ -424,16 +424,12 @@ class DeepEstimator(BaseEstimator):
 
     def _checked_criterion(self, train, resume):
         criterion = self._criterion(len(train))
-        if resume == "partial_fit":
-            self._check_piecewise(criterion)
-        return criterion
-
-    def _check_piecewise(self, criterion):
-        if criterion.uses_index:
+        if resume == "partial_fit" and criterion.uses_index:
             raise ValueError(
                 f"loss={self.loss!r} keeps an estimate for every training sample, so it "
                 "cannot be trained piece by piece: use fit, or another loss."
             )
+        return criterion
 
     def _make_net(self, module, criterion, train, valid, resume):
         from . import training

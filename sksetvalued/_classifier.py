@@ -96,8 +96,6 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
             self._check_classes("classes")
             inputs, y, weight = self._check_data(X, y, sample_weight, reset=first)
             target = self._encode(y)
-            if not first:
-                self._check_piecewise(self.net_.criterion_)
             counts = self._count(target, weight)
             self.class_counts_ = counts if first else self.class_counts_ + counts
             if first:
