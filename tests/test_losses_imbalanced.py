@@ -9,7 +9,13 @@ import torch
 from reference_multi import focal, ldam, logit_adjusted
 from torch.nn.functional import cross_entropy
 
-from sksetvalued.losses import LOSSES, FocalLoss, LDAMLoss, LogitAdjustedLoss
+from sksetvalued.losses import (
+    LOSSES,
+    FocalLoss,
+    LDAMLoss,
+    LogitAdjustedLoss,
+    NoisedTopKHingeLoss,
+)
 from sksetvalued.losses.functional import focal_loss, ldam_loss, logit_adjusted_loss
 
 CASES = {
@@ -77,7 +83,15 @@ def test_function_twin_is_the_module(name):
         assert torch.equal(CASES[name][2](scores, target, **params), expected)
 
 
-@pytest.mark.parametrize("build_with", [LDAMLoss, LogitAdjustedLoss])
+@pytest.mark.parametrize(
+    "build_with",
+    [
+        LDAMLoss,
+        LogitAdjustedLoss,
+        lambda counts: NoisedTopKHingeLoss(1, class_counts=counts, max_margin=0.2),
+    ],
+    ids=["ldam", "logit_adjusted", "noised_hinge"],
+)
 def test_counts_of_the_caller_are_copied(build_with):
     for counts in (torch.tensor([3.0, 1.0]), np.array([3.0, 1.0])):
         loss = build_with(counts)

@@ -609,15 +609,24 @@ def test_estimator_builds_the_balanced_or_the_imbalanced_loss():
     assert (chosen.scale, chosen.noise) == (30.0, "shared")
 
 
-@pytest.mark.parametrize("name", PLAIN)
-def test_function_twins(name):
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        *((name, [0.7]) for name in PLAIN),
+        ("smoothed_hinge", [0.3, 0.7]),
+        ("noised_hinge", [0.3, 4, 0.7, 2.0, None, None, "shared", 0]),
+        ("noised_hinge", [0.3, 4, 0.7, 2.0, [1, 2, 3, 4, 5, 6], 0.2, "independent", 0]),
+    ],
+)
+def test_function_twins(name, params):
+    """They take the arguments of the module, in its order, and weights."""
     scores, target = draw(9, 6)
     twin = getattr(functional, name.replace("hinge", "top_k_hinge_loss"))
     weight = torch.rand(9, dtype=torch.float64)
     for reduction in ("none", "mean", "sum"):
-        loss = PLAIN[name][0](2, 0.7, reduction)
+        loss = LOSSES[name](2, *params, reduction=reduction)
         assert torch.equal(
-            twin(scores, target, 2, 0.7, reduction, weight), loss(scores, target, weight)
+            twin(scores, target, 2, *params, reduction, weight), loss(scores, target, weight)
         )
 
 
