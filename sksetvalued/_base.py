@@ -288,7 +288,8 @@ class DeepEstimator(BaseEstimator):
 
     def _built_in_network(self):
         plain = self.precision == "float32" and not self.compile
-        return plain and (self.backbone in (None, "mlp") or isinstance(self.backbone, tuple))
+        backbone = self._network_params["backbone"]
+        return plain and (backbone in (None, "mlp") or isinstance(backbone, tuple))
 
     def _check_weights(self, sample_weight, n_samples):
         """Return the sample weights as float32, or None."""
@@ -383,13 +384,15 @@ class DeepEstimator(BaseEstimator):
             statistics = train.inputs.statistics(train.sample_weight)
         if len(self.input_shape_) == 3:
             self._image_range = statistics[2:]
+        # They may be changed later, which the network does not follow.
+        self._network_params = {
+            name: getattr(self, name) for name in ("backbone", "backbone_params", "weights")
+        }
         module = build_network(
-            self.backbone,
-            self.backbone_params,
-            self.weights,
-            self.input_shape_,
-            n_outputs,
-            criterion.head,
+            **self._network_params,
+            input_shape=self.input_shape_,
+            n_classes=n_outputs,
+            head=criterion.head,
             normalization=statistics,
         )
         if len(self.input_shape_) == 3:

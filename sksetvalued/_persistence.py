@@ -19,7 +19,7 @@ from ._encoding import NotEncodable, decode, encode
 FORMAT = 1
 NETWORK = "network."
 #: What is made anew when a file is loaded.
-REBUILT = {"net_", "rule_", "history_", "device_"}
+REBUILT = {"net_", "rule_", "history_", "device_", "_network_params"}
 ATTRIBUTE = re.compile(r"_?[a-z][a-z0-9_]*")
 
 ALTERNATIVE = "or use joblib.dump, whose files run code when loaded and must be trusted"
@@ -135,7 +135,8 @@ def _describe(model, tensors):
         "format": FORMAT,
         "versions": _versions(),
         "estimator": type(model).__name__,
-        "params": {k: _encode_param(k, v, tensors) for k, v in params.items()},
+        "params": _encode_params("params", params, tensors),
+        "network": _encode_params("network", model._network_params, tensors),
         "fitted": _encode_fitted("fitted", fitted, tensors),
         "rule": None if rule is None else _encode_fitted("rule", rule, tensors),
         "history": _encode_fitted("history", {"rows": list(model.history_)}, tensors),
@@ -149,9 +150,13 @@ def _versions():
     return versions | {"numpy": np.__version__, "sklearn": sklearn.__version__}
 
 
-def _encode_param(name, value, tensors):
+def _encode_params(group, params, tensors):
+    return {k: _encode_param(group, k, v, tensors) for k, v in params.items()}
+
+
+def _encode_param(group, name, value, tensors):
     try:
-        return encode(value, tensors, f"params.{name}")
+        return encode(value, tensors, f"{group}.{name}")
     except NotEncodable as error:
         remedy = REMEDIES.get(
             name,
@@ -279,6 +284,7 @@ def _rebuild(document, tensors):
             raise ValueError(f"it has a fitted attribute {name!r}")
         setattr(model, name, decode(value, tensors))
     model.device_ = _device(model.device)
+    model._network_params = {k: decode(v, tensors) for k, v in document["network"].items()}
     if document["rule"] is not None:
         model.rule_ = _rebuild_rule(document["rule"], tensors)
     model.net_ = _rebuild_net(model, tensors)
@@ -316,8 +322,8 @@ def _rebuild_net(model, tensors):
     criterion = model._criterion(1)
     state = {k.removeprefix(NETWORK): t for k, t in tensors.items() if k.startswith(NETWORK)}
     module = build_network(
-        model.backbone,
-        _backbone_params(model),
+        model._network_params["backbone"],
+        _backbone_params(**model._network_params),
         None,
         model.input_shape_,
         model._n_outputs,
@@ -331,13 +337,13 @@ def _rebuild_net(model, tensors):
     return training.make_net(module, criterion, in_memory, None, 1, model._options())
 
 
-def _backbone_params(model):
-    params = dict(model.backbone_params or {})
+def _backbone_params(backbone, backbone_params, weights):
+    params = dict(backbone_params or {})
     # torchvision sets it together with the weights, which are in the file already.
-    if model.backbone in ("googlenet", "inception_v3") and isinstance(model.weights, str):
+    if backbone in ("googlenet", "inception_v3") and isinstance(weights, str):
         from .networks._torchvision import named_weights
 
-        if not os.path.isfile(model.weights) and named_weights(model.backbone, model.weights):
+        if not os.path.isfile(weights) and named_weights(backbone, weights):
             params.setdefault("transform_input", True)
     return params
 

@@ -169,6 +169,25 @@ class TestRoundTrip:
             np.testing.assert_array_equal(getattr(loaded.rule_, name), value)
         assert loaded.get_params() == model.get_params()
 
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"backbone": (7,), "backbone_params": None},
+            {"backbone_params": {"hidden": (7,)}},
+            {"backbone": "resnet18"},
+        ],
+    )
+    def test_parameters_changed_since_the_fit_leave_the_network_as_it_was(self, tmp_path, change):
+        model = fitted(backbone="mlp", backbone_params={"hidden": (9,)})
+        expected = model.decision_function(X)
+        model.set_params(**change)
+        for _ in range(2):
+            model = saved_and_loaded(model, tmp_path)
+            np.testing.assert_array_equal(model.decision_function(X), expected)
+            assert {name: model.get_params()[name] for name in change} == change
+        fresh = model.set_params(backbone=(7,), backbone_params=None).fit(X, Y)
+        assert fresh.net_.module_.backbone[0].weight.shape == (7, 5)
+
     def test_training_goes_on(self, tmp_path):
         model = TopKClassifier(k=1, loss="cross_entropy", lr=1e-2, random_state=0)
         for _ in range(3):
@@ -236,8 +255,10 @@ class TestRefusals:
 
     def test_an_own_module(self, tmp_path):
         for backbone in (nn.Linear(5, 4), lambda shape: nn.Linear(shape[0], 4)):
-            with pytest.raises(ValueError, match=r"backbone cannot be written.*state_dict"):
-                save(fitted(backbone=backbone), tmp_path / "m")
+            model = fitted(backbone=backbone)
+            for now in (backbone, None):
+                with pytest.raises(ValueError, match=r"backbone cannot be written.*state_dict"):
+                    save(model.set_params(backbone=now), tmp_path / "m")
         assert not list(tmp_path.iterdir())
 
     def test_an_own_loss(self, tmp_path):
@@ -363,12 +384,14 @@ class TestDamage:
         [
             lambda d: d.update(estimator="GridSearchCV"),
             lambda d: d["params"].update(unknown=3),
-            lambda d: d["params"].pop("fitted", None) or d["params"].update(backbone="os.system"),
+            lambda d: d["network"].update(backbone="os.system"),
+            lambda d: d["network"].update(other=1),
+            lambda d: d["network"].pop("weights"),
             lambda d: d["params"].update(optimizer={"optimizer": "Optimizer.__init__"}),
             lambda d: d["params"].update(optimizer={"optimizer": "sys"}),
             lambda d: d["params"].update(callbacks={"eval": "1"}),
             lambda d: d["params"].update(loss_params=[1]),
-            lambda d: d["params"].update(backbone={"tuple": [3]}),
+            lambda d: d["network"].update(backbone={"tuple": [3]}),
             lambda d: d["fitted"].update(predict="x"),
             lambda d: d["fitted"].update({"__class__": "x"}),
             lambda d: d["fitted"].pop("classes_"),
