@@ -302,8 +302,9 @@ def test_half_precision_is_computed_in_float32(name, dtype):
     half = scores.clone().requires_grad_()
     with torch.autocast("cpu", dtype=dtype):
         value = loss(half, target)
+        weighted = loss(half, target, torch.ones(8, dtype=torch.float64))
     value.backward()
-    assert value.dtype == torch.float32
+    assert value.dtype == weighted.dtype == torch.float32
     assert half.grad.dtype == dtype
     assert torch.isfinite(half.grad).all()
     torch.testing.assert_close(value, loss(scores.float(), target))
