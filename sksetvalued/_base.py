@@ -33,7 +33,11 @@ def bare_module(net):
 def _weights_kept_on_error(net):
     """Put the weights of a net back if training fails, and forget what its optimizer knows."""
     module = bare_module(net)
-    before = copy.deepcopy(module.state_dict())
+    # A deep copy, but of tensors in a fraction of the time.
+    before = {
+        name: value.clone() if isinstance(value, torch.Tensor) else copy.deepcopy(value)
+        for name, value in module.state_dict().items()
+    }
     try:
         yield
     except BaseException:
@@ -312,8 +316,7 @@ class DeepEstimator(BaseEstimator):
     def _options(self, resume=None):
         from . import training
 
-        options = self.get_params(deep=False)
-        options |= {"device": self.device_, "batch_size": self.batch_size_}
+        options = {**vars(self), "device": self.device_, "batch_size": self.batch_size_}
         options["weight_decay"] = training.resolve_weight_decay(
             self.weight_decay, self.optimizer, self.input_shape_
         )
