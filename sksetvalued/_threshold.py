@@ -385,13 +385,19 @@ class AverageSizeSelector:
 
     def _check_level(self, missing):
         """Raise unless the next entry is one of those dropped at the level."""
-        if missing >= self.level_weight:
+        if missing < self.level_weight:
+            return
+        if self.n_samples is not None:
             raise RuntimeError(
-                "the threshold needs scores that were dropped: the scores of the stream fell "
-                "from chunk to chunk and its length was not known, or the weights rose. Pass "
-                "n_samples, the number of samples of all chunks together, to partial_fit, or "
-                "shuffle the samples."
+                "the threshold needs scores that were dropped, as the weights rose from chunk to "
+                "chunk: shuffle the samples, or give all of them at once to the fit of the rule."
             )
+        raise RuntimeError(
+            "the threshold needs scores that were dropped: the scores of the stream fell from "
+            f"chunk to chunk{' or its weights rose,' if self.weights else ','} and its length was "
+            "not known. Pass n_samples, the number of samples of all chunks together, to "
+            "partial_fit, or shuffle the samples."
+        )
 
 
 def _weight_of(mask, weight):

@@ -341,8 +341,9 @@ def test_a_stream_that_dropped_what_it_needs_refuses(monkeypatch, weighted):
         chunk, weight = p[i : i + 10], np.full(10, 2) if weighted else None
         rule.partial_fit(chunk, sample_weight=weight)
         announced.partial_fit(chunk, n_samples=400)
-    with pytest.raises(RuntimeError, match="Pass n_samples"):
+    with pytest.raises(RuntimeError, match="Pass n_samples") as refusal:
         rule.predict_set(p)
+    assert ("weights rose" in str(refusal.value)) == weighted
     assert announced.threshold_ == AverageK(3).fit(p).threshold_
 
 
@@ -405,20 +406,26 @@ def test_an_announced_weighted_stream_is_exact_in_small_memory(monkeypatch, scal
 
 
 def test_an_announced_stream_whose_weights_rise_is_exact_or_refuses(monkeypatch):
+    """And does as well as the fit when the advice of the refusal is followed."""
     monkeypatch.setattr(_threshold, "FREE_ENTRIES", 8)
     p = ambiguous_first(np.random.default_rng(14))
-    outcomes = []
-    for rise in (0.01, 1, 2, 5, 20, 1000):
-        weight = np.where(np.arange(2000) < 400, 1.0, rise)
-        exact = AverageK(3).fit(p, sample_weight=weight).threshold_
+
+    def threshold(weight, order):
         rule = AverageK(3)
-        try:
-            for i in range(0, 2000, 40):
-                rule.partial_fit(p[i : i + 40], sample_weight=weight[i : i + 40], n_samples=2000)
-            outcomes.append(rule.threshold_ == exact)
-        except RuntimeError as error:
-            outcomes.append("weights rose" in str(error) and "refused")
-    assert outcomes == [True] * 3 + ["refused"] * 3
+        for rows in order.reshape(50, 40):
+            rule.partial_fit(p[rows], sample_weight=weight[rows], n_samples=2000)
+        return rule.threshold_
+
+    in_turn, shuffled = np.arange(2000), np.random.default_rng(0).permutation(2000)
+    for rise in (0.01, 1, 2, 5, 20, 1000):
+        weight = np.where(in_turn < 400, 1.0, rise)
+        exact = AverageK(3).fit(p, sample_weight=weight).threshold_
+        if rise > 2:
+            with pytest.raises(RuntimeError, match="weights rose.*: shuffle the samples"):
+                threshold(weight, in_turn)
+        else:
+            assert threshold(weight, in_turn) == exact
+        assert threshold(weight, shuffled) == exact
 
 
 def test_average_error_streams():
