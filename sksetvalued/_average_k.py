@@ -37,7 +37,7 @@ class AverageKClassifier(DeepSetClassifier):
         torch criterion.
     alpha : float, default=0.1
         Weight of the candidate and the other classes in the two-head loss, beside the observed
-        ones. Large values cost coverage.
+        ones. Large values cost coverage. Not used by other losses.
     loss_params : dict, default=None
         Further arguments of the loss, such as ``{"beta": 0.01}``.
     rule_params : dict, default=None

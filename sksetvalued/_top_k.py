@@ -36,9 +36,9 @@ class TopKClassifier(DeepSetClassifier):
         ``sksetvalued.losses.LOSSES`` for single labels, or a torch criterion.
     epsilon : float, default=None
         Standard deviation of the noise of the noised hinge. None: 1, and 0.1 with `max_margin`,
-        where it counts in units of cosines.
+        where it counts in units of cosines. Not used by losses without noise.
     n_noise_samples : int, default=5
-        Draws of noise of the noised hinge.
+        Draws of noise of the noised hinge. Not used by losses without noise.
     max_margin : float, default=None
         Margin of the rarest class; the others have ``max_margin * (n_min / n_y) ** (1/4)``.
         None: every class has the margin 1.
