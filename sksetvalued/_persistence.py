@@ -116,12 +116,23 @@ def save(model, path):
 
 
 def _check_parameters(model):
-    """Raise if the loss was changed since `fit` to one that the network is not for."""
+    """Raise if the loss was changed since `fit` to one that the network is not for.
+
+    A loss is made anew when a file is loaded, and may choose or multiply what the network gives.
+    """
     from .training import seeded
 
     with seeded(0):
         criterion = model._criterion(1)
     model._check_head(bare_module(model.net_), criterion)
+    output = torch.arange(1.0, 1 + model._n_outputs, device=model.net_.device)[None]
+    output = (output, -output) if criterion.head == "two_head" else output
+    if not torch.equal(criterion.scores(output), model.net_.criterion_.scores(output)):
+        raise ValueError(
+            f"loss={model.loss!r} with loss_params={model.loss_params!r} and the other parameters "
+            "of the loss would give other scores than the loss that the network was trained "
+            "with: set them back to what they were in `fit`, or fit again, before saving."
+        )
 
 
 def _describe(model, tensors):

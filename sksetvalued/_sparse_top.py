@@ -219,10 +219,13 @@ class SparseTopClassifier(DeepLabelSetClassifier):
                 f"loss={self.loss!r} cannot be used by {type(self).__name__}: it needs a second "
                 "head or the indices of the samples."
             )
-        self._shift_invariant = getattr(criterion, "shift_invariant", False)
         if self._form == "single":
             return criterion
         return SizedLoss(criterion, len(self.classes_))
+
+    def _make_net(self, module, criterion, train, valid, resume):
+        self._shift_invariant = getattr(criterion, "shift_invariant", False)
+        return super()._make_net(module, criterion, train, valid, resume)
 
     @property
     def _n_outputs(self):

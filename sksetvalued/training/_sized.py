@@ -27,6 +27,7 @@ class SizedLoss(nn.Module):
         self.head = loss.head
         self.uses_index = loss.uses_index
         self.prior_exponent = loss.prior_exponent
+        self.shift_invariant = getattr(loss, "shift_invariant", False)
 
     def scores(self, output):
         """Return the scores of the classes, followed by the logits of the sizes."""
