@@ -50,6 +50,8 @@ def save(model, path):
     The tensors are stored as safetensors, all else as JSON in the header of the same file, with
     a checksum of both. The checksum finds damage, not forgery: a file says nothing about who
     wrote it. The state of the optimizer is not stored; training may go on, from its beginning.
+    Where parameters were changed since the fit, the network and the threshold stored are those
+    that were fitted.
 
     Parameters
     ----------
@@ -65,7 +67,8 @@ def save(model, path):
     FileNotFoundError
         The folder of `path` does not exist.
     ValueError
-        A parameter that is code, such as a module of your own; the message says what to do.
+        A parameter that is code, such as a module of your own, or one of the loss that was
+        changed since the fit and would change the scores; the message says what to do.
 
     See Also
     --------
