@@ -48,7 +48,9 @@ int64_t hinge_rows(const HingeArguments& a) {
 
 // Write the gradient of the losses of `hinge_rows` in the scores.
 void hinge_gradient_rows(const HingeGradientArguments& a) {
-  memset(a.result, 0, sizeof(float) * static_cast<size_t>(a.n_rows * a.n_classes));
+  const int64_t size = a.n_rows * a.n_classes;
+  fill_zeros(a.result, size, 4 * size > kCached);
+  finish_stream();
   for (int64_t i = 0; i < a.n_rows; ++i) {
     const float slope = a.slopes[i] * a.grad[i * a.grad_stride];
     if (slope == 0) continue;

@@ -1,7 +1,7 @@
 // Memory for rows, and zeros written to results that may be too large for the cache.
 
 // Results of more bytes than this do not stay in the cache, and are written past it.
-constexpr int64_t kCached = 1 << 21;
+constexpr int64_t kCached = 1 << 24;
 
 // Let what was written past the cache be seen by all threads from here on.
 INLINE void finish_stream() {
