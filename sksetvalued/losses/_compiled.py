@@ -31,8 +31,8 @@ class CompiledHinge(torch.autograd.Function):
         """
         scores, target = scores.contiguous(), target.contiguous()
         n_samples, n_classes = scores.shape
-        losses, slopes = torch.empty(n_samples), torch.empty(n_samples)
-        indices = torch.empty((n_samples, n_draws + 1), dtype=torch.int64)
+        losses, slopes = scores.new_empty(n_samples), scores.new_empty(n_samples)
+        indices = target.new_empty(n_samples, n_draws + 1)
         margins = margin.to(torch.float32).contiguous() if torch.is_tensor(margin) else None
         n_bad = kernels.hinge_rows(
             scores.data_ptr(),
@@ -66,7 +66,7 @@ class CompiledHinge(torch.autograd.Function):
             each = (grad * slopes).unsqueeze(1) * shares
             result = each.new_zeros(n_samples, ctx.n_classes).scatter_add(1, indices, each)
         else:
-            result = torch.empty(n_samples, ctx.n_classes)
+            result = slopes.new_empty(n_samples, ctx.n_classes)
             kernels.hinge_gradient_rows(
                 grad.data_ptr(),
                 grad.stride(0),

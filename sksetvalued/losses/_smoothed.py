@@ -62,7 +62,7 @@ class SmoothedTopKHingeLoss(_TopKLoss, name="smoothed_hinge"):
         if torch.compiler.is_compiling() or len(input) == 0:
             return smoothed_hinge_by_products(*arguments)
         rank = min(self.k, input.shape[1] - self.k)
-        if rank <= _compiled_smoothed.MAX_RANK and fits_compiled(input):
+        if rank <= _compiled_smoothed.MAX_RANK and fits_compiled(input, target):
             return _compiled_smoothed.SmoothedHinge.apply(*arguments)
         if rank <= _MAX_RANK_OF_KERNELS and fits_kernels(input):
             from ..operators import _triton_smoothed

@@ -27,7 +27,7 @@ class SmoothedHinge(torch.autograd.Function):
         n_rows, n_classes = rows.shape
         losses = rows.new_empty(n_rows)
         saved = rows.new_empty(n_rows, _compiled.kernels.smoothed_width(n_classes, k))
-        _compiled.kernels.smoothed_rows(
+        n_bad = _compiled.kernels.smoothed_rows(
             rows.data_ptr(),
             target.data_ptr(),
             n_rows,
@@ -38,6 +38,8 @@ class SmoothedHinge(torch.autograd.Function):
             losses.data_ptr(),
             saved.data_ptr(),
         )
+        if n_bad:
+            raise ValueError(f"target must lie in [0, {n_classes - 1}].")
         ctx.save_for_backward(scores, target, saved)
         ctx.parameters = k, tau, margin
         return losses
@@ -46,9 +48,11 @@ class SmoothedHinge(torch.autograd.Function):
     def backward(ctx, grad):
         scores, target, saved = ctx.saved_tensors
         k, tau, margin = ctx.parameters
-        if torch.is_grad_enabled():
-            values = smoothed_hinge_by_products(scores, target, k, tau, margin)
-            result = torch.autograd.grad(values, scores, grad, create_graph=True)[0]
+        if torch.is_grad_enabled() or not _compiled.fits_compiled(grad):
+            create_graph = torch.is_grad_enabled()
+            with torch.enable_grad():
+                values = smoothed_hinge_by_products(scores, target, k, tau, margin)
+                result = torch.autograd.grad(values, scores, grad, create_graph=create_graph)[0]
             return result, None, None, None, None
         rows = scores.contiguous()
         result = torch.empty_like(rows)

@@ -21,7 +21,7 @@ class SparseTop(torch.autograd.Function):
         n_rows, n_classes = scores.shape
         q = torch.empty_like(scores)
         capacity = _room(scores, 32) if ctx.needs_input_grad[0] else 0
-        places = torch.empty(capacity, dtype=torch.int64)
+        places = scores.new_empty(capacity, dtype=torch.int64)
         sizes = k.to("cpu", torch.float64).contiguous() if isinstance(k, torch.Tensor) else None
         n_places = _compiled.kernels.project_rows(
             scores.data_ptr(),
@@ -47,7 +47,7 @@ class SparseTop(torch.autograd.Function):
             return _centred(grad, _inside(q, places, grad)), None
         if q is not None:
             grad = grad.contiguous()
-        result = torch.empty(ctx.shape)
+        result = grad.new_empty(ctx.shape)
         _compiled.kernels.project_gradient_rows(
             grad.data_ptr(),
             *grad.stride(),
@@ -69,7 +69,7 @@ def _inside(q, places, grad):
     """Return the indicator of the entries strictly between 0 and 1."""
     if q is not None:
         return q.detach().frac().sign_()
-    inside = torch.zeros(grad.shape)
+    inside = places.new_zeros(grad.shape, dtype=grad.dtype)
     inside.view(-1)[places] = 1
     return inside
 
@@ -97,11 +97,11 @@ class FenchelYoung(torch.autograd.Function):
     @staticmethod
     def forward(ctx, scores, target, shared):
         ctx.shared = shared
-        losses = torch.empty(len(scores))
+        losses = scores.new_empty(len(scores))
         wanted = ctx.needs_input_grad[0]
         capacity = max(_room(scores, 16), min(scores.numel(), 64 * len(scores))) if wanted else 0
-        places = torch.empty(capacity, dtype=torch.int64)
-        values = torch.empty(capacity)
+        places = scores.new_empty(capacity, dtype=torch.int64)
+        values = scores.new_empty(capacity)
         n_places = _run_fenchel_young(scores, target, shared, losses, places, values)
         if n_places < 0:
             raise ValueError(f"target must lie in [0, {scores.shape[1] - 1}].")
@@ -118,7 +118,7 @@ class FenchelYoung(torch.autograd.Function):
 
             point, k = as_point(target, scores, ctx.shared)
             return grad[:, None] * (sparse_top(scores, k) - point), None, None
-        result = torch.empty(scores.shape)
+        result = grad.new_empty(scores.shape)
         if not found:
             _run_fenchel_young(scores, target, ctx.shared, grad=grad, gradient=result)
             return result, None, None

@@ -30,15 +30,15 @@ def fits_noised(scores, epsilon, target=None):
 
 def draw_seed(generator):
     """Draw the seed that a kernel makes its noise from."""
-    return int(torch.randint(2**63 - 1, (), generator=generator))
+    return int(torch.randint(2**63 - 1, (), generator=generator, device="cpu"))
 
 
 def _select_by_kernel(scores, k, epsilon, n_draws, generator, all_k):
     scores = scores.contiguous()
     n_samples, n_classes = scores.shape
     n_selected = n_draws * k if all_k else n_draws
-    indices = torch.empty((n_samples, n_selected), dtype=torch.int64)
-    normals = torch.empty(n_samples, n_selected)
+    indices = scores.new_empty(n_samples, n_selected, dtype=torch.int64)
+    normals = scores.new_empty(n_samples, n_selected)
     kernels.select_rows(
         scores.data_ptr(),
         n_samples,

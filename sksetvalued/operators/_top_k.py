@@ -103,8 +103,8 @@ def classes_in_no_block(n_blocks, size, scores):
 
 def _top_k_by_kernel(scores, k):
     n_samples, n_classes = scores.shape
-    values = torch.empty(n_samples, k)
-    indices = torch.empty((n_samples, k), dtype=torch.int64)
+    values = scores.new_empty(n_samples, k)
+    indices = scores.new_empty(n_samples, k, dtype=torch.int64)
     kernels.largest_rows(
         scores.data_ptr(), n_samples, n_classes, k, values.data_ptr(), indices.data_ptr()
     )

@@ -4,10 +4,7 @@
 // slope, and the classes it depends on: those of the draws, then the true one.
 // Returns the number of rows whose target is no class; then nothing else is meaningful.
 int64_t hinge_rows(const HingeArguments& a) {
-  int64_t n_bad = 0;
-  for (int64_t i = 0; i < a.n_rows; ++i)
-    n_bad += a.target[i] < 0 || a.target[i] >= a.n_classes;
-  if (n_bad) return n_bad;
+  if (const int64_t n_bad = count_bad(a.target, a.n_rows, a.n_classes)) return n_bad;
   RowMemory memory(a.n_classes, a.k, a.epsilon);
   NoisedRow& row = memory.row;
   Random random;

@@ -103,7 +103,7 @@ struct Kernels {
   int64_t (*hinge_rows)(const HingeArguments&);
   void (*hinge_gradient_rows)(const HingeGradientArguments&);
   int64_t (*smoothed_width)(int64_t n_classes, int64_t k);
-  void (*smoothed_rows)(const SmoothedArguments&);
+  int64_t (*smoothed_rows)(const SmoothedArguments&);
   void (*smoothed_gradient_rows)(const SmoothedGradientArguments&);
   int64_t (*project_rows)(const ProjectArguments&);
   void (*project_gradient_rows)(const ProjectGradientArguments&);

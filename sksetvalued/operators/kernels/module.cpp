@@ -107,8 +107,9 @@ PyObject* smoothed_rows(PyObject*, PyObject* args) {
   const SmoothedArguments arguments = {
       at<const float>(scores), at<const int64_t>(target), n_rows,           n_classes, k, tau,
       margin,                  at<float>(losses),         at<float>(saved)};
-  if (!unlocked([&] { kernels->smoothed_rows(arguments); })) return nullptr;
-  Py_RETURN_NONE;
+  int64_t n_bad = 0;
+  if (!unlocked([&] { n_bad = kernels->smoothed_rows(arguments); })) return nullptr;
+  return PyLong_FromLongLong(n_bad);
 }
 
 PyObject* smoothed_gradient_rows(PyObject*, PyObject* args) {

@@ -19,6 +19,12 @@ inline int64_t count_chunks(int64_t n, int height) {
   return (n + size - 1) / size;
 }
 
+inline int64_t count_bad(const int64_t* target, int64_t n_rows, int64_t n_classes) {
+  int64_t n_bad = 0;
+  for (int64_t i = 0; i < n_rows; ++i) n_bad += target[i] < 0 || target[i] >= n_classes;
+  return n_bad;
+}
+
 INLINE void find_maxima(Blocks& blocks) {
   const int64_t size = blocks.chunk_size();
   Ints nan = {};

@@ -147,7 +147,9 @@ INLINE double solve(SmoothedRow& row, float reference, double temperature, int64
 }
 
 // Compute the loss of each row, and what its gradient needs.
-void smoothed_rows(const SmoothedArguments& a) {
+// Returns the number of rows whose target is no class; then nothing else is meaningful.
+int64_t smoothed_rows(const SmoothedArguments& a) {
+  if (const int64_t n_bad = count_bad(a.target, a.n_rows, a.n_classes)) return n_bad;
   const NoSubnormals fast;
   const SmoothedPlan plan(a.n_classes, a.k);
   SmoothedRow row(plan);
@@ -183,6 +185,7 @@ void smoothed_rows(const SmoothedArguments& a) {
       saved.head[j] = row.head[j];
     }
   }
+  return 0;
 }
 
 // Write weight o (c_0 + c_1 o + ...) for the odds of n vectors.

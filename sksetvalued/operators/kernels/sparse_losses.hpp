@@ -76,8 +76,7 @@ INLINE double list_loss(const SparseRow& row, const Labels& labels, int64_t firs
 // Rows without a threshold become NaN. Return -1, and do nothing, if a class does not exist.
 int64_t fenchel_young_rows(const FenchelYoungArguments& a) {
   const int64_t n = a.n_classes;
-  for (int64_t r = 0; a.classes && r < a.n_rows; ++r)
-    if (a.classes[r] < 0 || a.classes[r] >= n) return -1;
+  if (a.classes && count_bad(a.classes, a.n_rows, n)) return -1;
   if (n == 0) {
     if (a.losses) fill(a.losses, a.n_rows, 0);
     return 0;
