@@ -1,17 +1,35 @@
 """The kernels compiled for the processor, and whether they are to be used."""
 
 import os
+import zlib
+from pathlib import Path
 
 import torch
 
-try:
-    from . import _kernels as kernels
-except ImportError:
-    kernels = None
-if os.environ.get("SKSETVALUED_KERNELS") == "0":
-    kernels = None
-
 __all__ = ["instruction_set"]
+
+
+def _import_kernels():
+    """Return the compiled kernels, or None where there are none or none are wanted."""
+    if os.environ.get("SKSETVALUED_KERNELS") == "0":
+        return None
+    try:
+        from . import _kernels
+    except ImportError:
+        return None
+    # The sources are there when the package is installed to work on it.
+    sources = sorted(Path(__file__).with_name("kernels").glob("*.?pp"))
+    expected = f"{zlib.crc32(b''.join(path.read_bytes() for path in sources)):08x}"
+    if sources and getattr(_kernels, "checksum", None) != expected:
+        raise ImportError(
+            "The compiled kernels of sksetvalued are not those of its sources, which have "
+            "changed; install it again (pip install -e .), or delete "
+            f"{_kernels.__file__} to do without."
+        )
+    return _kernels
+
+
+kernels = _import_kernels()
 
 
 def instruction_set():

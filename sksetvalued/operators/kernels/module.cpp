@@ -234,4 +234,8 @@ PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", nullptr, -1, methods,
 
 }  // namespace
 
-PyMODINIT_FUNC PyInit__kernels(void) { return PyModule_Create(&module); }
+PyMODINIT_FUNC PyInit__kernels(void) {
+  PyObject* made = PyModule_Create(&module);
+  if (made && PyModule_AddStringConstant(made, "checksum", CHECKSUM) < 0) Py_CLEAR(made);
+  return made;
+}
