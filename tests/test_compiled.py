@@ -176,10 +176,11 @@ class TestCalls:
         finally:
             loss.validate = before
 
-    def test_transformed_functions_are_left_to_torch(self, loss):
+    @pytest.mark.parametrize("n_classes", [40, 300, 1000])
+    def test_transformed_functions_are_left_to_torch(self, loss, n_classes):
         if isinstance(loss, NoisedTopKHingeLoss):
             loss = NoisedTopKHingeLoss(2, 0.0)
-        scores, target = draw(8, 40)
+        scores, target = draw(8, n_classes)
         expected = value_and_gradient(loss, scores, target)[1]
         torch.testing.assert_close(torch.func.grad(lambda s: loss(s, target))(scores), expected)
         tangent = torch.ones_like(scores)

@@ -15,9 +15,10 @@ _AT_ONCE = 1 << 16
 
 def _on_numpy(values):
     """Return `values` for NumPy, which partitions rows faster than torch; None where it cannot."""
-    if values.is_cpu and not torch.compiler.is_compiling():
-        return values.detach().numpy()
-    return None
+    if not values.is_cpu or torch.compiler.is_compiling():
+        return None
+    transformed = torch._C._functorch.peek_interpreter_stack() is not None
+    return None if transformed else values.detach().numpy()
 
 
 def kth_largest(values, k):
