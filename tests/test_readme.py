@@ -29,4 +29,4 @@ def test_links_and_pictures_exist(target):
 
 def test_the_two_commands_are_there():
     assert "pip install . && python examples/plot_quickstart.py" in README
-    assert 'pip install ".[test]" && python -m pytest' in README
+    assert 'pip install -e ".[test]" && python -m pytest' in README
