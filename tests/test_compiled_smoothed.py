@@ -190,6 +190,17 @@ def test_a_masked_true_class_costs_without_bound():
     torch.testing.assert_close(gradient.sum(), torch.tensor(0.0), rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize(("n_classes", "k"), [(70, 54), (257, 203), (800, 790), (300, 5)])
+def test_no_gradient_is_infinite_where_all_is_masked(n_classes, k, instruction_set):
+    scores = torch.full((2, n_classes), -torch.inf)
+    scores[1, : k // 2] = torch.linspace(0, 1, k // 2)
+    losses, gradient = differentiate(
+        _compiled_smoothed.SmoothedHinge, scores, torch.tensor([0, n_classes - 1]), k, 0.5
+    )
+    assert (losses == torch.inf).all()
+    assert gradient.isfinite().all()
+
+
 @pytest.mark.parametrize("tau", [1e-30, 1e-6, 1e30])
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
 def test_extreme_numbers_stay_finite(tau, scale, instruction_set):

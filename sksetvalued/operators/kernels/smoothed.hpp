@@ -194,7 +194,8 @@ INLINE void write_polynomial(const float* scores, float sign, float reference, f
                              const float* coefficients, int64_t n_powers, float* result) {
   Floats o[n], value[n];
   for (int v = 0; v < n; ++v) {
-    o[v] = power_of_two((load(scores + v * kLanes) * sign - reference) * cooling);
+    const Floats x = larger(load(scores + v * kLanes), all(kLowest));
+    o[v] = power_of_two((x * sign - reference) * cooling);
     value[v] = all(coefficients[n_powers - 1]);
   }
   for (int64_t m = n_powers - 2; m >= 0; --m)
