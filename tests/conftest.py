@@ -21,6 +21,19 @@ def shared_data():
     return folder
 
 
+@pytest.fixture(params=["avx512", "avx2", "baseline"])
+def instruction_set(request):
+    """Use the kernels of one instruction set, and those of before again afterwards."""
+    from sksetvalued.operators._compiled import kernels
+
+    names = kernels.instruction_sets()
+    if request.param not in names:
+        pytest.skip(f"this processor, or its compiler, has no {request.param}")
+    kernels.use_instruction_set(request.param)
+    yield request.param
+    kernels.use_instruction_set(names[0])
+
+
 @pytest.fixture
 def benchmark_path(monkeypatch):
     """Make the modules of the benchmarks importable."""

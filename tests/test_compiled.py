@@ -14,16 +14,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(params=["avx512", "avx2", "baseline"])
-def instruction_set(request):
-    names = kernels.instruction_sets()
-    if request.param not in names:
-        pytest.skip(f"this processor, or its compiler, has no {request.param}")
-    kernels.use_instruction_set(request.param)
-    yield request.param
-    kernels.use_instruction_set(names[0])
-
-
 def draw(n_samples, n_classes, kind="normal", seed=0):
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randn(n_samples, n_classes, generator=generator)

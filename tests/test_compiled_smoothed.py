@@ -11,21 +11,12 @@ from sksetvalued.operators import _compiled, _compiled_smoothed, _tilting
 if _compiled.kernels is None:
     pytest.skip("the kernels are not built", allow_module_level=True)
 
-SETS = _compiled.kernels.instruction_sets()
 MAX_RANK = _compiled_smoothed.MAX_RANK
 #: Of the gradient relative to its largest entry, and of the loss relative to the larger of it
 #: and tau.
 TOLERANCE = 5e-7
 #: Where single precision ends.
 LEAST = 1e-37
-
-
-@pytest.fixture(params=SETS)
-def instruction_set(request):
-    """Use an instruction set of this processor, and the first again afterwards."""
-    _compiled.kernels.use_instruction_set(request.param)
-    yield request.param
-    _compiled.kernels.use_instruction_set(SETS[0])
 
 
 def differentiate(function, scores, target, k, tau, margin=1.0):

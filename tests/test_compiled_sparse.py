@@ -10,17 +10,13 @@ from sksetvalued.operators import _compiled, sparse_top
 from sksetvalued.operators._compiled_sparse import FenchelYoung, SparseTop
 
 kernels = _compiled.kernels
-pytestmark = pytest.mark.skipif(kernels is None, reason="the kernels are not built")
+pytestmark = [
+    pytest.mark.skipif(kernels is None, reason="the kernels are not built"),
+    pytest.mark.usefixtures("instruction_set"),
+]
 
 KINDS = ["random", "ties", "constant", "leader", "masked", "wide", "shifted"]
 SIZES = [1, 5, 60, 100, 1000, 5000, 20_011]
-
-
-@pytest.fixture(autouse=True, params=kernels.instruction_sets() if kernels else ["none"])
-def instruction_set(request):
-    kernels.use_instruction_set(request.param)
-    yield request.param
-    kernels.use_instruction_set(kernels.instruction_sets()[0])
 
 
 def draw(n, n_classes, kind="random", seed=0):
