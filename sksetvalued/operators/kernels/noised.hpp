@@ -146,7 +146,7 @@ INLINE Entry draw(NoisedRow& row, Random& random) {
     const Floats level = power_of_two((offset - u * (kBoundA * u + kBoundB)) * 1.44269504f);
     const Words digits = random.next();
     const Floats drawn = __builtin_convertvector((Ints)(digits >> 1), Floats) * 2.0f;
-    // NaN, where the row has infinite scores, tells of nothing to find.
+    // Where infinite scores make u NaN, the block is searched and nothing found.
     const Ints told = (drawn <= level * 1.001f + 2.0f) | (u < kLeastBounded);
     for (uint32_t found = bits(told); found; found &= found - 1) {
       const int lane = __builtin_ctz(found);
