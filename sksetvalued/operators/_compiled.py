@@ -1,5 +1,6 @@
 """The kernels compiled for the processor, and whether they are to be used."""
 
+import importlib
 import os
 import zlib
 from pathlib import Path
@@ -10,12 +11,15 @@ __all__ = ["instruction_set"]
 
 
 def _import_kernels():
-    """Return the compiled kernels, or None where there are none or none are wanted."""
+    """Return the compiled kernels, or None where there are none or none are wanted.
+
+    Kernels that are there and cannot be loaded are an error.
+    """
     if os.environ.get("SKSETVALUED_KERNELS") == "0":
         return None
     try:
-        from . import _kernels
-    except ImportError:
+        _kernels = importlib.import_module("._kernels", __package__)
+    except ModuleNotFoundError:
         return None
     # The sources are there when the package is installed to work on it.
     sources = sorted(Path(__file__).with_name("kernels").glob("*.?pp"))
