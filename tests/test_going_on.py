@@ -13,7 +13,7 @@ from sklearn.metrics import accuracy_score
 
 import sksetvalued.training
 from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier, load, save
-from sksetvalued._threshold import top_k_mask
+from sksetvalued._masks import top_k_mask
 from sksetvalued.losses import ROLELoss
 from sksetvalued.metrics import set_coverage_score, top_k_scorer
 

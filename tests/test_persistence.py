@@ -21,7 +21,7 @@ from sksetvalued import (
     load,
     save,
 )
-from sksetvalued._encoding import NotEncodable, decode, encode
+from sksetvalued.estimators._json import NotEncodable, decode, encode
 
 X, Y = make_blobs(120, n_features=5, centers=6, random_state=0)
 IMAGES = np.random.default_rng(0).integers(0, 256, (30, 12, 12, 3), dtype=np.uint8)
@@ -358,7 +358,7 @@ def with_document(content, change):
     """Return the file with a changed document and the checksum that belongs to it."""
     from safetensors.torch import load as load_tensors
 
-    from sksetvalued._persistence import _checksum
+    from sksetvalued.estimators._persistence import _checksum
 
     header, data = header_of(content)
     document = json.loads(header["__metadata__"]["sksetvalued"])

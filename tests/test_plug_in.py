@@ -23,7 +23,7 @@ from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sksetvalued import AverageKClassifier, PlugInClassifier
-from sksetvalued._sets import set_scores
+from sksetvalued._predict import set_scores
 from sksetvalued.metrics import average_set_size, set_coverage_score
 from sksetvalued.rules import AverageError, AverageK, PointwiseError, TopK
 

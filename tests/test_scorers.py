@@ -26,7 +26,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
 from sksetvalued import PlugInClassifier
-from sksetvalued._sets import predict_labels, predict_set, set_scores
+from sksetvalued._predict import predict_labels, predict_set, set_scores
 from sksetvalued.metrics import (
     average_k_accuracy_score,
     average_k_scorer,

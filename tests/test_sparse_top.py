@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import sksetvalued
 from sksetvalued import SparseTopClassifier, _base
-from sksetvalued._sparse_top import top_labels
+from sksetvalued.estimators._sparse_top import top_labels
 from sksetvalued.losses import AverageKLoss
 from sksetvalued.operators import sparse_top
 

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from .._sets import set_scores, unwrap
-from .._threshold import check_weights, row_blocks
+from .._masks import row_blocks
+from .._predict import set_scores, unwrap
+from .._validation import check_weights
 from ._metrics import _encode, _two_columns
 from ._plotting import axes_or_new
 

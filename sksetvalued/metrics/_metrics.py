@@ -4,15 +4,13 @@ import numpy as np
 from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.utils import column_or_1d
 
-from .._threshold import (
-    average_size_threshold,
-    ceil_to_dtype,
+from .._average_size import average_size_threshold
+from .._masks import ceil_to_dtype, row_blocks, top_k_mask
+from .._validation import (
     check_average_k,
     check_score_array,
     check_top_k,
     check_weights,
-    row_blocks,
-    top_k_mask,
     warn_every_class,
 )
 

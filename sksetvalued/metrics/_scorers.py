@@ -3,8 +3,8 @@
 from sklearn import get_config
 from sklearn.utils.metadata_routing import MetadataRequest
 
-from .._sets import predict_set, set_scores, unwrap
-from .._threshold import check_average_k, check_top_k
+from .._predict import predict_set, set_scores, unwrap
+from .._validation import check_average_k, check_top_k
 from ._metrics import (
     AVERAGES,
     average_k_accuracy_score,

@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from .._sets import predict_set, unwrap
-from .._threshold import check_weights
+from .._predict import predict_set, unwrap
+from .._validation import check_weights
 from ._metrics import _check_sets, _encode, shot_groups
 from ._plotting import axes_or_new
 

@@ -4,7 +4,8 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from .._threshold import check_score_array, check_weights, row_blocks
+from .._masks import row_blocks
+from .._validation import check_score_array, check_weights
 
 OBJECTIVES = ("micro", "macro")
 

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from .._threshold import row_blocks, threshold_mask
+from .._masks import row_blocks, threshold_mask
 from ._base import SetRule, check_error
 
 #: Row sums of probabilities may be this far from one.

@@ -5,14 +5,9 @@ from numbers import Integral
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from .._threshold import (
-    AverageSizeSelector,
-    check_average_k,
-    check_top_k,
-    row_blocks,
-    threshold_mask,
-    top_k_mask,
-)
+from .._average_size import AverageSizeSelector
+from .._masks import row_blocks, threshold_mask, top_k_mask
+from .._validation import check_average_k, check_top_k
 from ._base import SetRule
 
 

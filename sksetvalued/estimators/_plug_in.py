@@ -16,8 +16,8 @@ from sklearn.utils.validation import (
     has_fit_parameter,
 )
 
-from ._sets import class_scores, labels_of_sets, score_method
-from ._threshold import check_weights
+from .._predict import class_scores, labels_of_sets, score_method
+from .._validation import check_weights
 
 
 def _estimator_has(method):

@@ -6,10 +6,10 @@ from numbers import Real
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
-from ._classifier import DeepSetClassifier
+from ..metrics import average_k_accuracy_score
+from ..rules import AverageK
 from ._docs import with_training_parameters
-from .metrics import average_k_accuracy_score
-from .rules import AverageK
+from ._labels import DeepSetClassifier
 
 
 @with_training_parameters

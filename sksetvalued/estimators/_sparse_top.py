@@ -11,14 +11,14 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from .._predict import labels_of_sets
+from ..inputs import Inputs
+from ..operators import sparse_top
+from ..operators._sparse import project_on_top_k_simplex
+from ..rules import AverageK
+from ..rules._size import check_size
 from ._docs import with_training_parameters
-from ._multi_label import DeepLabelSetClassifier
-from ._sets import labels_of_sets
-from .inputs import Inputs
-from .operators import sparse_top
-from .operators._sparse import project_on_top_k_simplex
-from .rules import AverageK
-from .rules._size import check_size
+from ._label_sets import DeepLabelSetClassifier
 
 
 def _trained_by_bce(estimator):
@@ -211,7 +211,7 @@ class SparseTopClassifier(DeepLabelSetClassifier):
     # -- training ---------------------------------------------------------------------------
 
     def _criterion(self, n_samples):
-        from .training import SizedLoss
+        from ..training import SizedLoss
 
         criterion = super()._criterion(n_samples)
         if criterion.head == "two_head" or criterion.uses_index:

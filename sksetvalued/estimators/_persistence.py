@@ -12,8 +12,12 @@ import sklearn
 import torch
 from sklearn.utils.validation import check_is_fitted
 
-from ._base import bare_module
-from ._encoding import NotEncodable, decode, encode
+from .._version import __version__
+from ._average_k import AverageKClassifier
+from ._deep import bare_module
+from ._json import NotEncodable, decode, encode
+from ._sparse_top import SparseTopClassifier
+from ._top_k import TopKClassifier
 
 #: Raised by one whenever a file can no longer be read by earlier versions.
 FORMAT = 1
@@ -38,10 +42,7 @@ REMEDIES = {
 
 def _estimators():
     """Return the classes that can be saved, by name."""
-    import sksetvalued
-
-    names = ("TopKClassifier", "AverageKClassifier", "SparseTopClassifier")
-    return {name: getattr(sksetvalued, name) for name in names if hasattr(sksetvalued, name)}
+    return {cls.__name__: cls for cls in (TopKClassifier, AverageKClassifier, SparseTopClassifier)}
 
 
 def save(model, path):
@@ -123,7 +124,7 @@ def _check_parameters(model):
 
     A loss is made anew when a file is loaded, and may choose or multiply what the network gives.
     """
-    from .training import seeded
+    from ..training import seeded
 
     with seeded(0):
         criterion = model._criterion(1)
@@ -158,8 +159,6 @@ def _describe(model, tensors):
 
 
 def _versions():
-    from sksetvalued import __version__
-
     versions = {"sksetvalued": __version__, "torch": torch.__version__}
     return versions | {"numpy": np.__version__, "sklearn": sklearn.__version__}
 
@@ -232,7 +231,7 @@ def load(path):
         ...
     FileNotFoundError: there is no file 'elsewhere.safetensors'.
     """
-    from .training import seeded
+    from ..training import seeded
 
     if not os.path.isfile(path):
         raise FileNotFoundError(f"there is no file {os.fspath(path)!r}.")
@@ -308,7 +307,7 @@ def _rebuild(document, tensors):
 
 
 def _device(device):
-    from .training import resolve_device
+    from ..training import resolve_device
 
     try:
         return resolve_device(device)
@@ -318,7 +317,7 @@ def _device(device):
 
 def _rebuild_rule(state, tensors):
     """Return the rule as it was fitted; the parameters of the model may have changed since."""
-    from .rules import AverageK, TopK
+    from ..rules import AverageK, TopK
 
     for rule in (TopK(1), AverageK(1)):
         if vars(rule.fit(np.zeros((1, 2)))).keys() == state.keys():
@@ -329,8 +328,8 @@ def _rebuild_rule(state, tensors):
 
 def _rebuild_net(model, tensors):
     """Return the trained net, with a new optimizer."""
-    from . import training
-    from .networks import build_network
+    from .. import training
+    from ..networks import build_network
 
     # The positions of the training samples, which some losses keep, are of no use any more.
     criterion = model._criterion(1)
@@ -355,7 +354,7 @@ def _backbone_params(backbone, backbone_params, weights):
     params = dict(backbone_params or {})
     # torchvision sets it together with the weights, which are in the file already.
     if backbone in ("googlenet", "inception_v3") and isinstance(weights, str):
-        from .networks._torchvision import named_weights
+        from ..networks._torchvision import named_weights
 
         if not os.path.isfile(weights) and named_weights(backbone, weights):
             params.setdefault("transform_input", True)
@@ -363,7 +362,7 @@ def _backbone_params(backbone, backbone_params, weights):
 
 
 def _statistics(state):
-    from .networks import ChannelStatistics
+    from ..networks import ChannelStatistics
 
     if "normalize.scale" in state:
         return state["normalize.scale"]

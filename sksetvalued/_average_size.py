@@ -1,114 +1,17 @@
-"""Selection arithmetic shared by the rules and the metrics, in NumPy only.
-
-A threshold on pooled scores, a top-k mask with scikit-learn's tie rule, and the streaming
-selection behind the average-K threshold. Everything runs over blocks of rows, so that no
-temporary has the size of the scores.
-"""
+"""The threshold of a given average set size, in one pass over a stream of scores."""
 
 import math
-import warnings
-from numbers import Integral, Real
 
 import numpy as np
 
-BLOCK_ENTRIES = 1 << 18
+from ._masks import row_blocks
+from ._validation import NO_WEIGHT
+
 #: A stream of unknown length is kept whole up to this many entries.
 FREE_ENTRIES = 1 << 22
 #: ... and afterwards this many times what its length so far would need. Weights to come may be
 #: this many times as large, on average, as those so far.
 SLACK = 2
-NO_WEIGHT = "sample_weight is zero for every sample; give one a positive weight."
-
-
-def check_score_array(y_score, name="y_score"):
-    """Return scores as a float array of shape (n_samples, n_classes), float32 kept.
-
-    Raises
-    ------
-    ValueError
-        If the shape is not two-dimensional, empty, or an entry is NaN or +inf. ``-inf``, the
-        logarithm of a zero probability, is accepted.
-    """
-    y_score = np.asarray(y_score)
-    if y_score.dtype == np.float16:
-        y_score = y_score.astype(np.float32)
-    elif y_score.dtype not in (np.float32, np.float64):
-        y_score = y_score.astype(np.float64)
-    if y_score.ndim != 2 or 0 in y_score.shape:
-        raise ValueError(
-            f"{name} must hold one row per sample and one column per class, of shape "
-            f"(n_samples, n_classes) with at least one of each, got shape {y_score.shape}."
-        )
-    if not y_score.max() < np.inf:
-        raise ValueError(
-            f"{name} contains NaN or +inf; scores must be finite (or -inf for a zero "
-            "probability). Check the model that made them."
-        )
-    return y_score
-
-
-def check_weights(sample_weight, n_samples, complete=True):
-    """Return weights as a float64 array of shape (n_samples,), or None.
-
-    Raises
-    ------
-    ValueError
-        If the shape is wrong, a weight is negative or not finite, or all are zero, which those
-        of a part of the samples may be (``complete=False``).
-    """
-    if sample_weight is None:
-        return None
-    weight = np.asarray(sample_weight, dtype=np.float64)
-    if weight.shape != (n_samples,):
-        raise ValueError(
-            f"sample_weight must have shape ({n_samples},), one weight per sample, "
-            f"got {weight.shape}."
-        )
-    if not (np.isfinite(weight).all() and (weight >= 0).all()):
-        raise ValueError("sample_weight must be finite and >= 0; remove or clip the others.")
-    if complete and not weight.any():
-        raise ValueError(NO_WEIGHT)
-    return weight
-
-
-def check_top_k(k, n_classes=None):
-    """Raise unless `k` is an integer >= 1; warn if it takes in every class."""
-    if isinstance(k, bool) or not isinstance(k, Integral):
-        raise TypeError(f"k must be an integer >= 1, got {k!r} of type {type(k).__name__}.")
-    if k < 1:
-        raise ValueError(f"k must be >= 1, got {k}; k is the number of classes in a set.")
-    if n_classes is not None:
-        warn_every_class(k, n_classes, stacklevel=7)
-
-
-def check_average_k(k, n_classes=None):
-    """Raise unless `k` is a positive real number; warn if it takes in every class."""
-    if isinstance(k, bool) or not isinstance(k, Real):
-        raise TypeError(f"k must be a real number > 0, got {k!r} of type {type(k).__name__}.")
-    if not 0 < k < np.inf:
-        raise ValueError(
-            f"k must lie in (0, n_classes], got {k}; k is the average number of classes in a set."
-        )
-    if n_classes is not None:
-        warn_every_class(k, n_classes, stacklevel=7)
-
-
-def warn_every_class(k, n_classes, category=UserWarning, stacklevel=3):
-    """Warn that sets of `k` classes are sets of every class."""
-    if k >= n_classes:
-        warnings.warn(
-            f"k={k} is at least the number of classes ({n_classes}): every class is returned. "
-            "Choose a smaller k.",
-            category,
-            stacklevel=stacklevel,
-        )
-
-
-def row_blocks(shape):
-    """Yield slices of rows that hold about `BLOCK_ENTRIES` entries each."""
-    step = max(1, BLOCK_ENTRIES // shape[1])
-    for start in range(0, shape[0], step):
-        yield slice(start, start + step)
 
 
 def largest_count(share, total):
@@ -129,82 +32,6 @@ def between(upper, lower):
         return float(upper)
     middle = np.float64(upper) / 2 + np.float64(lower) / 2
     return float(middle) if lower < middle <= upper else float(upper)
-
-
-def ceil_to_dtype(threshold, dtype):
-    """Return the smallest number of `dtype` that is not below `threshold`.
-
-    Comparing with it is then exact without a copy of the scores in float64.
-    """
-    with np.errstate(over="ignore"):
-        rounded = np.dtype(dtype).type(threshold)
-    if np.float64(rounded) < threshold:
-        rounded = np.nextafter(rounded, np.dtype(dtype).type(np.inf))
-    return rounded
-
-
-def top_k_mask(y_score, k):
-    """Return the mask of the k largest entries of each row, ties to the highest column.
-
-    This is the order of :func:`sklearn.metrics.top_k_accuracy_score`: a stable sort, of which
-    the last k columns are taken.
-
-    Parameters
-    ----------
-    y_score : ndarray of shape (n_samples, n_classes)
-    k : int
-
-    Returns
-    -------
-    mask : bool ndarray of shape (n_samples, n_classes)
-    """
-    n_classes = y_score.shape[1]
-    if k <= 0 or k >= n_classes:
-        return np.full(y_score.shape, k > 0)
-    mask = np.empty(y_score.shape, dtype=bool)
-    for rows in row_blocks(y_score.shape):
-        block = y_score[rows]
-        kth = np.partition(block, n_classes - k, axis=1)[:, n_classes - k, None]
-        np.greater_equal(block, kth, out=mask[rows])
-        (tied,) = np.nonzero(np.count_nonzero(mask[rows], axis=1) > k)
-        if tied.size:
-            mask[rows][tied] = _last_of_ties(block[tied], kth[tied], k)
-    return mask
-
-
-def _last_of_ties(scores, kth, k):
-    """Return the top-k mask of rows in which the k-th largest value is tied."""
-    above, equal = scores > kth, scores == kth
-    missing = k - np.count_nonzero(above, axis=1)[:, None]
-    n_from_right = np.cumsum(equal[:, ::-1], axis=1)[:, ::-1]
-    return above | (equal & (n_from_right <= missing))
-
-
-def threshold_mask(y_score, threshold, min_size=0, max_size=None):
-    """Return the mask of the entries >= threshold, each row held within two sizes.
-
-    Parameters
-    ----------
-    y_score : ndarray of shape (n_samples, n_classes)
-    threshold : float
-    min_size, max_size : int
-        Rows with fewer (more) entries get their `min_size` (`max_size`) largest instead.
-
-    Returns
-    -------
-    mask : bool ndarray of shape (n_samples, n_classes)
-    """
-    mask = y_score >= ceil_to_dtype(threshold, y_score.dtype)
-    if min_size > 0 or (max_size is not None and max_size < y_score.shape[1]):
-        sizes = np.count_nonzero(mask, axis=1)
-        for bound, rows in ((min_size, sizes < min_size), (max_size, _above(sizes, max_size))):
-            if rows.any():
-                mask[rows] = top_k_mask(y_score[rows], bound)
-    return mask
-
-
-def _above(sizes, max_size):
-    return np.zeros(sizes.shape, dtype=bool) if max_size is None else sizes > max_size
 
 
 class AverageSizeSelector:

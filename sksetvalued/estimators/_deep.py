@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from .inputs import Inputs, input_kind, media_inputs, table_inputs
+from ..inputs import Inputs, input_kind, media_inputs, table_inputs
 
 #: Scores held at once while predicting.
 CHUNK_SIZE = 2**22
@@ -186,7 +186,7 @@ class DeepEstimator(BaseEstimator):
 
     def _criterion(self, n_samples):
         """Return the criterion that trains the network on so many samples."""
-        from .training import make_criterion
+        from ..training import make_criterion
 
         supplied = self._loss_supplies(n_samples)
         return make_criterion(self.loss, self.loss_params, supplied, self._targets)
@@ -314,7 +314,7 @@ class DeepEstimator(BaseEstimator):
         self._seed = int(random_state.randint(np.iinfo(np.int32).max))
 
     def _options(self, resume=None):
-        from . import training
+        from .. import training
 
         options = {**vars(self), "device": self.device_, "batch_size": self.batch_size_}
         options["weight_decay"] = training.resolve_weight_decay(
@@ -336,7 +336,7 @@ class DeepEstimator(BaseEstimator):
         resume : {None, "warm_start", "partial_fit"}
             None starts anew.
         """
-        from . import training
+        from .. import training
 
         self.device_ = training.resolve_device(self.device)
         self.batch_size_ = training.resolve_batch_size(self.batch_size, len(train))
@@ -378,7 +378,7 @@ class DeepEstimator(BaseEstimator):
             raise
 
     def _new_net(self, train, valid, n_outputs, resume):
-        from .networks import build_network
+        from ..networks import build_network
 
         criterion = self._checked_criterion(train, resume)
         perceptron = self.backbone in (None, "mlp") or isinstance(self.backbone, tuple | list)
@@ -406,7 +406,7 @@ class DeepEstimator(BaseEstimator):
 
     def _continued_net(self, train, valid, n_outputs, resume):
         """Return a net that goes on with the trained module, by the parameters of now."""
-        from . import training
+        from .. import training
 
         old = self.net_
         module = bare_module(old)
@@ -420,7 +420,7 @@ class DeepEstimator(BaseEstimator):
         return net
 
     def _check_head(self, module, criterion):
-        from .networks import HEADS
+        from ..networks import HEADS
 
         if type(module.head) is not HEADS[criterion.head]:
             raise ValueError(
@@ -438,7 +438,7 @@ class DeepEstimator(BaseEstimator):
         return criterion
 
     def _make_net(self, module, criterion, train, valid, resume):
-        from . import training
+        from .. import training
 
         self._prior_exponent = criterion.prior_exponent
         weight = getattr(criterion, "log_class_weight", None)
@@ -449,7 +449,7 @@ class DeepEstimator(BaseEstimator):
 
     def _monitor(self, valid):
         """Return the monitor of the validation set, if there is one."""
-        from .training import Monitor
+        from ..training import Monitor
 
         name, metric = self._monitor_metric()
         if not callable(self.monitor) and self.monitor not in ("auto", "valid_loss", name):
@@ -490,7 +490,7 @@ class DeepEstimator(BaseEstimator):
 
     def _iter_scores(self, X):
         """Yield the scores of X (or of its inputs) in arrays of shape (n_chunk, n_outputs)."""
-        from .training import iter_outputs
+        from ..training import iter_outputs
 
         check_is_fitted(self)
         inputs = X if isinstance(X, Inputs) else self._check_inputs(X)

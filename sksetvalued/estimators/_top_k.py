@@ -7,12 +7,12 @@ import torch
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
-from ._classifier import DeepSetClassifier
+from ..inputs import Inputs
+from ..metrics import top_k_accuracy_score
+from ..operators._top_k import top_k
+from ..rules import TopK
 from ._docs import with_training_parameters
-from .inputs import Inputs
-from .metrics import top_k_accuracy_score
-from .operators._top_k import top_k
-from .rules import TopK
+from ._labels import DeepSetClassifier
 
 
 @with_training_parameters
@@ -156,7 +156,7 @@ class TopKClassifier(DeepSetClassifier):
         self.rule_params = rule_params
 
     def _loss_supplies(self, n_samples):
-        from .training import accepts
+        from ..training import accepts
 
         for name in ("max_margin", "scale"):
             value = getattr(self, name)
@@ -246,7 +246,7 @@ class TopKClassifier(DeepSetClassifier):
         Marginals that are one to rounding leave the order to the mean probabilities, in a part
         too small to change any other.
         """
-        from .operators import top_k_marginals
+        from ..operators import top_k_marginals
 
         mean = super()._log_mean_of_views(log_odds)
         if self.k >= log_odds.shape[-1]:

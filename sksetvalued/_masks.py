@@ -1,0 +1,88 @@
+"""Top-k and threshold masks with scikit-learn's tie rule, in NumPy and by blocks of rows."""
+
+import numpy as np
+
+BLOCK_ENTRIES = 1 << 18
+
+
+def row_blocks(shape):
+    """Yield slices of rows that hold about `BLOCK_ENTRIES` entries each."""
+    step = max(1, BLOCK_ENTRIES // shape[1])
+    for start in range(0, shape[0], step):
+        yield slice(start, start + step)
+
+
+def ceil_to_dtype(threshold, dtype):
+    """Return the smallest number of `dtype` that is not below `threshold`.
+
+    Comparing with it is then exact without a copy of the scores in float64.
+    """
+    with np.errstate(over="ignore"):
+        rounded = np.dtype(dtype).type(threshold)
+    if np.float64(rounded) < threshold:
+        rounded = np.nextafter(rounded, np.dtype(dtype).type(np.inf))
+    return rounded
+
+
+def top_k_mask(y_score, k):
+    """Return the mask of the k largest entries of each row, ties to the highest column.
+
+    This is the order of :func:`sklearn.metrics.top_k_accuracy_score`: a stable sort, of which
+    the last k columns are taken.
+
+    Parameters
+    ----------
+    y_score : ndarray of shape (n_samples, n_classes)
+    k : int
+
+    Returns
+    -------
+    mask : bool ndarray of shape (n_samples, n_classes)
+    """
+    n_classes = y_score.shape[1]
+    if k <= 0 or k >= n_classes:
+        return np.full(y_score.shape, k > 0)
+    mask = np.empty(y_score.shape, dtype=bool)
+    for rows in row_blocks(y_score.shape):
+        block = y_score[rows]
+        kth = np.partition(block, n_classes - k, axis=1)[:, n_classes - k, None]
+        np.greater_equal(block, kth, out=mask[rows])
+        (tied,) = np.nonzero(np.count_nonzero(mask[rows], axis=1) > k)
+        if tied.size:
+            mask[rows][tied] = _last_of_ties(block[tied], kth[tied], k)
+    return mask
+
+
+def _last_of_ties(scores, kth, k):
+    """Return the top-k mask of rows in which the k-th largest value is tied."""
+    above, equal = scores > kth, scores == kth
+    missing = k - np.count_nonzero(above, axis=1)[:, None]
+    n_from_right = np.cumsum(equal[:, ::-1], axis=1)[:, ::-1]
+    return above | (equal & (n_from_right <= missing))
+
+
+def threshold_mask(y_score, threshold, min_size=0, max_size=None):
+    """Return the mask of the entries >= threshold, each row held within two sizes.
+
+    Parameters
+    ----------
+    y_score : ndarray of shape (n_samples, n_classes)
+    threshold : float
+    min_size, max_size : int
+        Rows with fewer (more) entries get their `min_size` (`max_size`) largest instead.
+
+    Returns
+    -------
+    mask : bool ndarray of shape (n_samples, n_classes)
+    """
+    mask = y_score >= ceil_to_dtype(threshold, y_score.dtype)
+    if min_size > 0 or (max_size is not None and max_size < y_score.shape[1]):
+        sizes = np.count_nonzero(mask, axis=1)
+        for bound, rows in ((min_size, sizes < min_size), (max_size, _above(sizes, max_size))):
+            if rows.any():
+                mask[rows] = top_k_mask(y_score[rows], bound)
+    return mask
+
+
+def _above(sizes, max_size):
+    return np.zeros(sizes.shape, dtype=bool) if max_size is None else sizes > max_size

@@ -1,0 +1,92 @@
+"""Checks of scores, weights and sizes shared by the rules, the metrics and the estimators."""
+
+import warnings
+from numbers import Integral, Real
+
+import numpy as np
+
+NO_WEIGHT = "sample_weight is zero for every sample; give one a positive weight."
+
+
+def check_score_array(y_score, name="y_score"):
+    """Return scores as a float array of shape (n_samples, n_classes), float32 kept.
+
+    Raises
+    ------
+    ValueError
+        If the shape is not two-dimensional, empty, or an entry is NaN or +inf. ``-inf``, the
+        logarithm of a zero probability, is accepted.
+    """
+    y_score = np.asarray(y_score)
+    if y_score.dtype == np.float16:
+        y_score = y_score.astype(np.float32)
+    elif y_score.dtype not in (np.float32, np.float64):
+        y_score = y_score.astype(np.float64)
+    if y_score.ndim != 2 or 0 in y_score.shape:
+        raise ValueError(
+            f"{name} must hold one row per sample and one column per class, of shape "
+            f"(n_samples, n_classes) with at least one of each, got shape {y_score.shape}."
+        )
+    if not y_score.max() < np.inf:
+        raise ValueError(
+            f"{name} contains NaN or +inf; scores must be finite (or -inf for a zero "
+            "probability). Check the model that made them."
+        )
+    return y_score
+
+
+def check_weights(sample_weight, n_samples, complete=True):
+    """Return weights as a float64 array of shape (n_samples,), or None.
+
+    Raises
+    ------
+    ValueError
+        If the shape is wrong, a weight is negative or not finite, or all are zero, which those
+        of a part of the samples may be (``complete=False``).
+    """
+    if sample_weight is None:
+        return None
+    weight = np.asarray(sample_weight, dtype=np.float64)
+    if weight.shape != (n_samples,):
+        raise ValueError(
+            f"sample_weight must have shape ({n_samples},), one weight per sample, "
+            f"got {weight.shape}."
+        )
+    if not (np.isfinite(weight).all() and (weight >= 0).all()):
+        raise ValueError("sample_weight must be finite and >= 0; remove or clip the others.")
+    if complete and not weight.any():
+        raise ValueError(NO_WEIGHT)
+    return weight
+
+
+def check_top_k(k, n_classes=None):
+    """Raise unless `k` is an integer >= 1; warn if it takes in every class."""
+    if isinstance(k, bool) or not isinstance(k, Integral):
+        raise TypeError(f"k must be an integer >= 1, got {k!r} of type {type(k).__name__}.")
+    if k < 1:
+        raise ValueError(f"k must be >= 1, got {k}; k is the number of classes in a set.")
+    if n_classes is not None:
+        warn_every_class(k, n_classes, stacklevel=7)
+
+
+def check_average_k(k, n_classes=None):
+    """Raise unless `k` is a positive real number; warn if it takes in every class."""
+    if isinstance(k, bool) or not isinstance(k, Real):
+        raise TypeError(f"k must be a real number > 0, got {k!r} of type {type(k).__name__}.")
+    if not 0 < k < np.inf:
+        raise ValueError(
+            f"k must lie in (0, n_classes], got {k}; k is the average number of classes in a set."
+        )
+    if n_classes is not None:
+        warn_every_class(k, n_classes, stacklevel=7)
+
+
+def warn_every_class(k, n_classes, category=UserWarning, stacklevel=3):
+    """Warn that sets of `k` classes are sets of every class."""
+    if k >= n_classes:
+        warnings.warn(
+            f"k={k} is at least the number of classes ({n_classes}): every class is returned. "
+            "Choose a smaller k.",
+            category,
+            stacklevel=stacklevel,
+        )
