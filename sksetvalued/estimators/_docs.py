@@ -1,4 +1,4 @@
-"""Docstring of the training parameters, written once."""
+"""Signature and docstring of the training parameters, written once."""
 
 import inspect
 
@@ -80,8 +80,23 @@ n_iter_ : int
 """
 
 
+def _spell_out(init, base):
+    """Give a constructor that ends in ``**training`` the parameters of its base to show.
+
+    scikit-learn, `help` and notebooks read them from the signature. A parameter of the base that
+    the constructor has itself, for another default, keeps its place among those of the base.
+    """
+    own = dict(inspect.signature(init).parameters)
+    del own["training"]
+    shared = dict(inspect.signature(base).parameters)
+    del shared["self"]
+    names = [name for name in own if name not in shared] + list(shared)
+    init.__signature__ = inspect.Signature([(shared | own)[name] for name in names])
+
+
 def with_training_parameters(cls):
-    """Put the shared parameters and attributes into the docstring of an estimator."""
+    """Put the shared parameters into the signature of an estimator, and into its docstring."""
+    _spell_out(cls.__init__, super(cls, cls).__init__)
     defaults = {
         name: repr(p.default).replace("'", '"')
         for name, p in inspect.signature(cls).parameters.items()
