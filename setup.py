@@ -6,7 +6,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 folder = Path("sksetvalued", "operators", "kernels")
-# By which operators/_compiled.py finds that the kernels were compiled from other sources.
+# By which operators/_dispatch.py finds that the kernels were compiled from other sources.
 checksum = zlib.crc32(b"".join(path.read_bytes() for path in sorted(folder.glob("*.?pp"))))
 
 kernels = Extension(
@@ -24,7 +24,7 @@ kernels = Extension(
         "-Wno-psabi",
     ],
     py_limited_api=True,
-    # Without a C++ compiler the package is installed all the same; torch and NumPy do the work.
+    # Without a C++ compiler the package is installed all the same; torch does the work.
     optional=True,
 )
 

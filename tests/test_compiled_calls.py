@@ -11,7 +11,7 @@ from sksetvalued.losses import (
     SparsemaxLoss,
     SparseTopLoss,
 )
-from sksetvalued.operators import _compiled, noised_top_k, sparse_top
+from sksetvalued.operators import noised_top_k, sparse_top
 from sksetvalued.operators._compiled import fits_compiled, kernels
 from sksetvalued.operators._top_k import top_k
 
@@ -135,14 +135,3 @@ def test_several_gradients_are_computed_together(name):
         torch.autograd.functional.jacobian(losses, SCORES, vectorize=v) for v in (False, True)
     )
     torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-6)
-
-
-def test_kernels_of_other_sources_are_refused(monkeypatch):
-    assert _compiled._import_kernels() is kernels
-    monkeypatch.setattr(kernels, "checksum", "of other sources")
-    sources = _compiled.Path(_compiled.__file__).with_name("kernels")
-    if sources.exists():
-        with pytest.raises(ImportError, match=r"install it again \(pip install -e \.\)"):
-            _compiled._import_kernels()
-    monkeypatch.setenv("SKSETVALUED_KERNELS", "0")
-    assert _compiled._import_kernels() is None

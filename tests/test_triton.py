@@ -12,7 +12,8 @@ from triton_tools import DEVICE, INTERPRETED, compile_kernel, compiles, long, on
 from triton_tools import run_in_interpreter as run
 
 from sksetvalued.losses import NoisedTopKHingeLoss
-from sksetvalued.operators import _noised, _triton, noised_top_k_sum
+from sksetvalued.operators import _noised, noised_top_k_sum
+from sksetvalued.operators._dispatch import has_triton
 from sksetvalued.operators._noised import select_noised
 
 triton = pytest.importorskip("triton")
@@ -321,10 +322,10 @@ def test_kernel_is_for_single_precision_on_a_gpu():
 def test_without_a_c_compiler_triton_is_not_used(monkeypatch):
     monkeypatch.setattr("os.path.exists", lambda _: True)
     monkeypatch.setenv("CC", "cc")
-    assert _triton.has_triton.__wrapped__()
+    assert has_triton.__wrapped__()
     monkeypatch.delenv("CC")
     monkeypatch.setattr("shutil.which", lambda _: None)
-    assert not _triton.has_triton.__wrapped__()
+    assert not has_triton.__wrapped__()
 
 
 @pytest.mark.skipif(INTERPRETED, reason="it is run in the other process")

@@ -1,6 +1,6 @@
 """Differentiable tensor operators behind the losses."""
 
-from ._compiled import *  # noqa: F403
+from ._dispatch import *  # noqa: F403
 from ._margins import *  # noqa: F403
 from ._noised import *  # noqa: F403
 from ._sparse import *  # noqa: F403

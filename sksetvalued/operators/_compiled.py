@@ -1,60 +1,8 @@
-"""The kernels compiled for the processor, and whether they are to be used."""
-
-import importlib
-import os
-import zlib
-from pathlib import Path
+"""Whether the compiled kernels are to be used, until every operator asks :mod:`._dispatch`."""
 
 import torch
 
-__all__ = ["instruction_set"]
-
-
-def _import_kernels():
-    """Return the compiled kernels, or None where there are none or none are wanted.
-
-    Kernels that are there and cannot be loaded are an error.
-    """
-    if os.environ.get("SKSETVALUED_KERNELS") == "0":
-        return None
-    try:
-        _kernels = importlib.import_module("._kernels", __package__)
-    except ModuleNotFoundError:
-        return None
-    # The sources are there when the package is installed to work on it.
-    sources = sorted(Path(__file__).with_name("kernels").glob("*.?pp"))
-    expected = f"{zlib.crc32(b''.join(path.read_bytes() for path in sources)):08x}"
-    if sources and getattr(_kernels, "checksum", None) != expected:
-        raise ImportError(
-            "The compiled kernels of sksetvalued are not those of its sources, which have "
-            "changed; install it again (pip install -e .), or delete "
-            f"{_kernels.__file__} to do without."
-        )
-    return _kernels
-
-
-kernels = _import_kernels()
-
-
-def instruction_set():
-    """Return the instruction set of the compiled kernels, or None where there are none.
-
-    The losses and operators compute scores of float32 on the processor by kernels that are
-    compiled when the package is installed where a C++ compiler is found. Elsewhere, and with the
-    environment variable ``SKSETVALUED_KERNELS`` set to 0, torch and NumPy give the same results,
-    up to rounding and, where noise is drawn, in law.
-
-    Returns
-    -------
-    {"avx512", "avx2", "baseline"} or None
-
-    Examples
-    --------
-    >>> from sksetvalued.operators import instruction_set
-    >>> instruction_set() in ("avx512", "avx2", "baseline", None)
-    True
-    """
-    return None if kernels is None else kernels.instruction_sets()[0]
+from ._dispatch import kernels
 
 
 def fits_compiled(scores, target=None):

@@ -6,7 +6,7 @@ from . import _compiled
 from ._tilting import smoothed_hinge_by_products
 
 #: Largest rank, from either end, that the kernels have room for.
-MAX_RANK = 64
+MAX_RANK = 0 if _compiled.kernels is None else _compiled.kernels.most_rank
 
 
 class SmoothedHinge(torch.autograd.Function):

@@ -1,21 +1,8 @@
-"""Whether the Triton kernels are to be used."""
-
-import functools
-import importlib.util
-import os
-import shutil
-import sysconfig
+"""Whether the Triton kernels are to be used, until every operator asks :mod:`._dispatch`."""
 
 import torch
 
-
-@functools.cache
-def has_triton():
-    """Return whether Triton is there, and the C compiler and headers that it needs."""
-    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
-    headers = os.path.join(sysconfig.get_path("include"), "Python.h")
-    found = importlib.util.find_spec("triton") is not None
-    return found and compiler is not None and os.path.exists(headers)
+from ._dispatch import has_triton
 
 
 def fits_kernels(scores):

@@ -236,6 +236,8 @@ PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", nullptr, -1, methods,
 
 PyMODINIT_FUNC PyInit__kernels(void) {
   PyObject* made = PyModule_Create(&module);
-  if (made && PyModule_AddStringConstant(made, "checksum", CHECKSUM) < 0) Py_CLEAR(made);
+  if (made && (PyModule_AddStringConstant(made, "checksum", CHECKSUM) < 0 ||
+               PyModule_AddIntConstant(made, "most_rank", kMostRank) < 0))
+    Py_CLEAR(made);
   return made;
 }

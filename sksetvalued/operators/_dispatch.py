@@ -1,0 +1,201 @@
+"""The door: the one place that decides who computes, the compiled kernels, Triton's or torch.
+
+Every operator has a reference, its definition in operations of torch, which computes anything:
+any floating-point type and device, derivatives of any order, ``torch.func``, ``torch.compile``.
+The kernels are faster where they can stand in for it. :func:`choose` says where:
+
+================================================  =============  ==================================
+what is asked                                     who computes   why
+================================================  =============  ==================================
+float32 on the processor, kernels compiled        ``cpu``        a plain ``autograd.Function``,
+                                                                 which adds 34 us; through
+                                                                 ``setup_context`` or a
+                                                                 ``custom_op`` it would be 56
+float32 on a GPU, Triton and a C compiler there   ``triton``     the same, one launch or two
+another floating-point type or device             ``reference``  kernels are in single precision
+``torch.func`` (grad, vmap, jvp, ...), gradients  ``reference``  a ``Function`` would raise there,
+in batches, a level of dual numbers                              a ``custom_op`` raise or, in jvp,
+                                                                 return tangents of zero in silence
+``torch.compile`` and ``torch.export``            ``reference``  it is traced and fused; kernels by
+                                                                 address would break the graph
+subclasses, modes that watch each operation,      ``reference``  the memory is not the values, or
+views that negate, zero tensors, ``jit.trace``                   somebody has to see the operations
+a target that is not an integer of each row       ``reference``  it tells what is wrong
+a rank above the operator's largest               ``reference``  memory of the kernel has a fixed
+                                                                 size, or the work would not pay
+gradients of gradients                            ``reference``  see :func:`needs_reference`
+================================================  =============  ==================================
+
+The environment variable ``SKSETVALUED_KERNELS`` overrules this: ``0`` always takes the reference,
+``triton`` takes Triton's kernels for the processor too, as its interpreter needs.
+"""
+
+import functools
+import importlib
+import importlib.util
+import math
+import os
+import shutil
+import sysconfig
+import warnings
+import zlib
+from pathlib import Path
+
+import torch
+
+__all__ = ["instruction_set"]
+
+#: Entries of scores from which on a computation without kernels is worth a warning.
+_LARGE = 1_000_000
+
+
+def _import_kernels():
+    """Return the compiled kernels, or None where there are none or none are wanted.
+
+    Kernels that are there and cannot be loaded are an error.
+    """
+    if os.environ.get("SKSETVALUED_KERNELS") == "0":
+        return None
+    try:
+        _kernels = importlib.import_module("._kernels", __package__)
+    except ModuleNotFoundError:
+        return None
+    # The sources are there when the package is installed to work on it.
+    sources = sorted(Path(__file__).with_name("kernels").glob("*.?pp"))
+    expected = f"{zlib.crc32(b''.join(path.read_bytes() for path in sources)):08x}"
+    if sources and getattr(_kernels, "checksum", None) != expected:
+        raise ImportError(
+            "The compiled kernels of sksetvalued are not those of its sources, which have "
+            "changed; install it again (pip install -e .), or delete "
+            f"{_kernels.__file__} to do without."
+        )
+    return _kernels
+
+
+kernels = _import_kernels()
+
+#: Largest rank by operator and backend. The smoothed kernel for the processor has memory for no
+#: more; Triton's work grows with the rank and pays up to here. Others take any rank.
+_MOST_RANK = {
+    ("smoothed", "cpu"): 0 if kernels is None else kernels.most_rank,
+    ("smoothed", "triton"): 64,
+    ("noised", "triton"): 64,
+}
+
+
+def instruction_set():
+    """Return the instruction set of the compiled kernels, or None where there are none.
+
+    The losses and operators compute scores of float32 on the processor by kernels that are
+    compiled when the package is installed where a C++ compiler is found. Elsewhere, and with the
+    environment variable ``SKSETVALUED_KERNELS`` set to 0, torch gives the same results, up to
+    rounding and, where noise is drawn, in law.
+
+    Returns
+    -------
+    {"avx512", "avx2", "baseline"} or None
+
+    Examples
+    --------
+    >>> from sksetvalued.operators import instruction_set
+    >>> instruction_set() in ("avx512", "avx2", "baseline", None)
+    True
+    """
+    if kernels is None or os.environ.get("SKSETVALUED_KERNELS") == "0":
+        return None
+    return kernels.instruction_sets()[0]
+
+
+@functools.cache
+def has_triton():
+    """Return whether Triton is there, and the C compiler and headers that it needs."""
+    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
+    headers = os.path.join(sysconfig.get_path("include"), "Python.h")
+    found = importlib.util.find_spec("triton") is not None
+    return found and compiler is not None and os.path.exists(headers)
+
+
+def choose(operator, scores, target=None, *, rank=1):
+    """Return who computes an operator now.
+
+    Parameters
+    ----------
+    operator : {"noised", "smoothed", "projection", "top_k"}
+    scores : Tensor of shape (n_samples, n_classes)
+        Or what else a kernel is to read, as the gradient in a backward pass.
+    target : LongTensor of shape (n_samples,), optional
+        Classes that a kernel is to read. Whether they exist the kernel sees.
+    rank : int, default=1
+        From either end, whichever is nearer, where the kernel can count from both.
+
+    Returns
+    -------
+    {"cpu", "triton", "reference"}
+    """
+    # First of all, so that graphs do not break at what follows.
+    if torch.compiler.is_compiling():
+        return "reference"
+    wanted = os.environ.get("SKSETVALUED_KERNELS")
+    if wanted == "0" or not _is_plain(scores):
+        return "reference"
+    backend = "cpu" if scores.is_cpu and wanted != "triton" else "triton"
+    if backend == "cpu" and kernels is None:
+        if scores.numel() >= _LARGE:
+            _warn_of_no_kernels()
+        return "reference"
+    if backend == "triton" and not ((scores.is_cuda or wanted == "triton") and has_triton()):
+        return "reference"
+    if rank > _MOST_RANK.get((operator, backend), math.inf):
+        return "reference"
+    if target is not None and not _holds_classes(target, scores):
+        return "reference"
+    return backend
+
+
+def needs_reference(grad):
+    """Return whether a backward pass has to be done by operations of torch.
+
+    That is where it is differentiated itself, and where a kernel cannot read `grad`.
+    """
+    return torch.is_grad_enabled() or not _is_plain(grad)
+
+
+def _is_plain(tensor):
+    """Return whether the memory of `tensor` is its values, in float32, and nobody else's business.
+
+    Only here does the package ask the private parts of torch, for want of public ones: for the
+    levels of ``torch.func``, batches of gradients and dual numbers, for modes that watch, and for
+    tensors whose memory is not their values.
+    """
+    return (
+        type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        and tensor.dtype == torch.float32
+        and not (tensor.is_neg() or tensor._is_zerotensor())
+        and torch._C._len_torch_dispatch_stack() == 0
+        and torch._C._functorch.peek_interpreter_stack() is None
+        and not torch._C._functorch.is_legacy_batchedtensor(tensor)
+        and torch.autograd.forward_ad._current_level < 0
+        and torch._C._get_tracing_state() is None
+    )
+
+
+def _holds_classes(target, scores):
+    return (
+        type(target) is torch.Tensor
+        and target.device == scores.device
+        and target.dtype == torch.int64
+        and target.shape == scores.shape[:1]
+    )
+
+
+@functools.cache
+def _warn_of_no_kernels():
+    """Say once how to get kernels, where there are none and they would help."""
+    warnings.warn(
+        "sksetvalued runs without compiled kernels, several times slower on scores as many as "
+        "these. Install a C++ compiler, then sksetvalued again (pip install --force-reinstall "
+        "--no-deps --no-cache-dir sksetvalued); or set the environment variable "
+        "SKSETVALUED_KERNELS=0 to do without and silence this.",
+        RuntimeWarning,
+        stacklevel=3,
+    )

@@ -1,0 +1,145 @@
+"""Who computes: the choices that the table of the door promises."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from sksetvalued.operators._dispatch import _import_kernels, choose, kernels, needs_reference
+
+needs_kernels = pytest.mark.skipif(
+    kernels is None, reason="no C++ compiler was found when the package was installed"
+)
+
+SCORES = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
+TARGET = torch.arange(4)
+
+
+class Watch(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        return function(*args, **(kwargs or {}))
+
+
+class Scores(torch.Tensor):
+    pass
+
+
+@needs_kernels
+def test_plain_scores_are_for_the_kernels(monkeypatch):
+    assert choose("noised", SCORES, TARGET) == "cpu"
+    assert choose("noised", torch.nn.Parameter(SCORES)[::2, ::2]) == "cpu"
+    monkeypatch.setenv("SKSETVALUED_KERNELS", "0")
+    assert choose("noised", SCORES, TARGET) == "reference"
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        SCORES.double(),
+        SCORES.half(),
+        SCORES.to("meta"),
+        SCORES.as_subclass(Scores),
+        torch._neg_view(SCORES),
+        torch._efficientzerotensor(4, 6),
+    ],
+    ids=["double", "half", "meta", "subclass", "negated", "zero"],
+)
+def test_other_tensors_are_for_the_reference(scores):
+    assert choose("noised", scores) == "reference"
+
+
+@pytest.mark.parametrize(
+    "target", [TARGET.int(), TARGET[:3], TARGET[:, None], TARGET.float(), TARGET.to("meta")]
+)
+def test_targets_that_cannot_be_read_are_for_the_reference(target):
+    assert choose("noised", SCORES, target) == "reference"
+
+
+def transforms():
+    """Return, by name, callables that apply a function of scores in a transformed way."""
+
+    def in_forward_mode(f):
+        with torch.autograd.forward_ad.dual_level():
+            return f(torch.autograd.forward_ad.make_dual(SCORES, SCORES))
+
+    def watched(f):
+        with Watch():
+            return f(SCORES)
+
+    def compiled(f):
+        return torch.compile(f, backend="eager", fullgraph=True)(SCORES)
+
+    return {
+        "grad": lambda f: torch.func.grad(f)(SCORES),
+        "vmap": lambda f: torch.vmap(f)(SCORES[None]),
+        "jvp": lambda f: torch.func.jvp(f, (SCORES,), (SCORES,)),
+        "dual numbers": in_forward_mode,
+        "watched": watched,
+        "compiled": compiled,
+        "traced": lambda f: torch.jit.trace(f, SCORES, check_trace=False),
+    }
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning")
+@pytest.mark.parametrize("name", transforms())
+def test_transformed_functions_are_for_the_reference(name):
+    chosen = []
+
+    def f(scores):
+        chosen.append(choose("projection", scores))
+        return scores.sum()
+
+    transforms()[name](f)
+    assert set(chosen) == {"reference"}
+
+
+@needs_kernels
+def test_the_largest_rank_is_that_of_the_sources():
+    assert choose("smoothed", SCORES, rank=kernels.most_rank) == "cpu"
+    assert choose("smoothed", SCORES, rank=kernels.most_rank + 1) == "reference"
+    assert choose("noised", SCORES, rank=10**6) == "cpu"
+
+
+def test_gradients_of_gradients_need_the_reference():
+    with torch.enable_grad():
+        assert needs_reference(SCORES)
+    with torch.no_grad():
+        assert not needs_reference(SCORES)
+        assert needs_reference(torch._neg_view(SCORES))
+
+
+@needs_kernels
+def test_kernels_of_other_sources_are_refused(monkeypatch):
+    assert _import_kernels() is kernels
+    monkeypatch.setattr(kernels, "checksum", "of other sources")
+    if Path(choose.__code__.co_filename).with_name("kernels").exists():
+        with pytest.raises(ImportError, match=r"install it again \(pip install -e \.\)"):
+            _import_kernels()
+    monkeypatch.setenv("SKSETVALUED_KERNELS", "0")
+    assert _import_kernels() is None
+
+
+def test_that_there_are_no_kernels_is_said_once_and_where_it_matters():
+    code = """
+import os, sys, warnings
+sys.modules["sksetvalued.operators._kernels"] = None
+import torch
+from sksetvalued.operators._dispatch import choose, instruction_set
+assert instruction_set() is None
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    choose("noised", torch.zeros(100, 100))
+    choose("noised", torch.zeros(1000, 1000).double())
+    os.environ["SKSETVALUED_KERNELS"] = "0"
+    choose("noised", torch.zeros(1000, 1000))
+    assert not caught
+    del os.environ["SKSETVALUED_KERNELS"]
+    for _ in range(2):
+        choose("noised", torch.zeros(1000, 1000))
+(warning,) = caught
+assert "Install a C++ compiler" in str(warning.message), warning
+"""
+    subprocess.run([sys.executable, "-c", code], timeout=120, check=True)
