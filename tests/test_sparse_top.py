@@ -16,7 +16,8 @@ from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import sksetvalued
-from sksetvalued import SparseTopClassifier, _base
+from sksetvalued import SparseTopClassifier
+from sksetvalued.estimators import _deep
 from sksetvalued.estimators._sparse_top import top_labels
 from sksetvalued.losses import AverageKLoss
 from sksetvalued.operators import sparse_top
@@ -180,7 +181,7 @@ def test_sparse_inputs_and_targets_are_made_dense_by_batches_only(monkeypatch):
             return own(self, *args, **kwargs)
 
         monkeypatch.setattr(cls, "toarray", spy)
-    monkeypatch.setattr(_base, "CHUNK_SIZE", 64 * n_classes)
+    monkeypatch.setattr(_deep, "CHUNK_SIZE", 64 * n_classes)
     clf = quick(max_epochs=1, validation_fraction=0.2, size="threshold", batch_size=32)
     clf.fit(X, Y)
     predicted, q = clf.predict(X), clf.project(X)
