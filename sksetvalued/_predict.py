@@ -2,6 +2,7 @@
 
 import numpy as np
 from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 
@@ -21,8 +22,6 @@ def unwrap(model, X=None):
     X : array-like or None
         Transformed by the steps of the pipelines on the way.
     """
-    from sklearn.pipeline import Pipeline
-
     while True:
         if isinstance(model, Pipeline):
             check_is_fitted(model)

@@ -11,9 +11,9 @@ from sklearn.datasets import load_wine, make_blobs, make_multilabel_classificati
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score
 
-import sksetvalued.training
 from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier, load, save
 from sksetvalued._masks import top_k_mask
+from sksetvalued.estimators import _labels
 from sksetvalued.losses import ROLELoss
 from sksetvalued.metrics import set_coverage_score, top_k_scorer
 
@@ -419,14 +419,14 @@ def test_samples_of_another_kind_are_told_from_those_of_another_shape():
 
 
 def test_a_second_warm_fit_holds_the_rows_of_the_first_out(monkeypatch):
-    held, split = [], sksetvalued.training.split_per_class
+    held, split = [], _labels.split_per_class
 
     def recorded(*args):
         parts = split(*args)
         held.append(parts[1].tolist())
         return parts
 
-    monkeypatch.setattr(sksetvalued.training, "split_per_class", recorded)
+    monkeypatch.setattr(_labels, "split_per_class", recorded)
     clf = AverageKClassifier(k=2, warm_start=True, max_epochs=1)
     clf.fit(X, y).fit(X, y)
     assert held[0] == held[1]

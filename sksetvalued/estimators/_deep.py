@@ -14,7 +14,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from .. import training
 from ..inputs import Inputs, input_kind, media_inputs, table_inputs
+from ..networks import HEADS, build_network
 
 #: Scores held at once while predicting.
 CHUNK_SIZE = 2**22
@@ -186,10 +188,8 @@ class DeepEstimator(BaseEstimator):
 
     def _criterion(self, n_samples):
         """Return the criterion that trains the network on so many samples."""
-        from ..training import make_criterion
-
         supplied = self._loss_supplies(n_samples)
-        return make_criterion(self.loss, self.loss_params, supplied, self._targets)
+        return training.make_criterion(self.loss, self.loss_params, supplied, self._targets)
 
     def _monitor_metric(self):
         """Return the name and the function of the metric that matches the estimator."""
@@ -314,8 +314,6 @@ class DeepEstimator(BaseEstimator):
         self._seed = int(random_state.randint(np.iinfo(np.int32).max))
 
     def _options(self, resume=None):
-        from .. import training
-
         options = {**vars(self), "device": self.device_, "batch_size": self.batch_size_}
         options["weight_decay"] = training.resolve_weight_decay(
             self.weight_decay, self.optimizer, self.input_shape_
@@ -336,8 +334,6 @@ class DeepEstimator(BaseEstimator):
         resume : {None, "warm_start", "partial_fit"}
             None starts anew.
         """
-        from .. import training
-
         self.device_ = training.resolve_device(self.device)
         self.batch_size_ = training.resolve_batch_size(self.batch_size, len(train))
         continued = resume is not None and hasattr(self, "net_")
@@ -378,8 +374,6 @@ class DeepEstimator(BaseEstimator):
             raise
 
     def _new_net(self, train, valid, n_outputs, resume):
-        from ..networks import build_network
-
         criterion = self._checked_criterion(train, resume)
         perceptron = self.backbone in (None, "mlp") or isinstance(self.backbone, tuple | list)
         statistics = None
@@ -406,8 +400,6 @@ class DeepEstimator(BaseEstimator):
 
     def _continued_net(self, train, valid, n_outputs, resume):
         """Return a net that goes on with the trained module, by the parameters of now."""
-        from .. import training
-
         old = self.net_
         module = bare_module(old)
         criterion = self._checked_criterion(train, resume)
@@ -420,8 +412,6 @@ class DeepEstimator(BaseEstimator):
         return net
 
     def _check_head(self, module, criterion):
-        from ..networks import HEADS
-
         if type(module.head) is not HEADS[criterion.head]:
             raise ValueError(
                 f"loss={self.loss!r} needs a {criterion.head!r} head, but the network was trained "
@@ -438,8 +428,6 @@ class DeepEstimator(BaseEstimator):
         return criterion
 
     def _make_net(self, module, criterion, train, valid, resume):
-        from .. import training
-
         self._prior_exponent = criterion.prior_exponent
         weight = getattr(criterion, "log_class_weight", None)
         self._log_class_weight = None if weight is None else weight.numpy()
@@ -449,8 +437,6 @@ class DeepEstimator(BaseEstimator):
 
     def _monitor(self, valid):
         """Return the monitor of the validation set, if there is one."""
-        from ..training import Monitor
-
         name, metric = self._monitor_metric()
         if not callable(self.monitor) and self.monitor not in ("auto", "valid_loss", name):
             raise ValueError(
@@ -471,10 +457,10 @@ class DeepEstimator(BaseEstimator):
             def metric(y_true, output, sample_weight):
                 return own(y_true, self._class_scores(output))
 
-            return Monitor(name, metric, self._combine_views)
+            return training.Monitor(name, metric, self._combine_views)
         if self.monitor == "valid_loss":
-            return Monitor("valid_loss", None)
-        return Monitor(name, metric, self._combine_views)
+            return training.Monitor("valid_loss", None)
+        return training.Monitor(name, metric, self._combine_views)
 
     def _report_interrupt(self, net, n_epochs):
         best = dict(net.callbacks_).get("best_epoch")
@@ -490,13 +476,11 @@ class DeepEstimator(BaseEstimator):
 
     def _iter_scores(self, X):
         """Yield the scores of X (or of its inputs) in arrays of shape (n_chunk, n_outputs)."""
-        from ..training import iter_outputs
-
         check_is_fitted(self)
         inputs = X if isinstance(X, Inputs) else self._check_inputs(X)
         batch_size = 1024 if inputs.kind == "table" else max(self.batch_size_, 32)
         batch_size = int(np.clip(CHUNK_SIZE // self._n_outputs, 16, batch_size))
-        for scores in iter_outputs(self.net_, inputs, batch_size):
+        for scores in training.iter_outputs(self.net_, inputs, batch_size):
             if scores.ndim == 3:
                 scores = self._combine_views(scores)
             yield scores.cpu().numpy()

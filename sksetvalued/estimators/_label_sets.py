@@ -8,6 +8,8 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 
+from ..inputs import SparseInputs, dataset_targets, input_kind
+from ..training import TrainingSet
 from ._deep import DeepEstimator
 from ._targets import as_labels, encode_label_sets
 
@@ -140,8 +142,6 @@ class DeepLabelSetClassifier(ClassifierMixin, DeepEstimator):
         The first time, the classes and the form of the targets are set.
         """
         if y is None and hasattr(X, "__getitem__"):
-            from ..inputs import dataset_targets, input_kind
-
             y = dataset_targets(X) if input_kind(X) == "dataset" else None
         inputs = self._check_inputs(X, first, training=True)
         if y is None:
@@ -214,9 +214,6 @@ class DeepLabelSetClassifier(ClassifierMixin, DeepEstimator):
         return train, parts[0], held
 
     def _training_set(self, inputs, y, weight, indices, training):
-        from ..inputs import SparseInputs
-        from ..training import TrainingSet
-
         if weight is not None:
             weight = torch.from_numpy(weight[indices]).float()
         inputs = inputs.subset(indices, training=training)

@@ -13,6 +13,8 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import _check_partial_fit_first_call, check_classification_targets
 
 from .._predict import labels_of_sets
+from ..inputs import dataset_targets, input_kind
+from ..training import TrainingSet, split_per_class
 from ._deep import DeepEstimator
 
 
@@ -116,8 +118,6 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
     def _check_data(self, X, y, sample_weight, reset):
         """Return the inputs, the labels and the weights, without samples of weight zero."""
         if y is None and hasattr(X, "__getitem__"):
-            from ..inputs import input_kind
-
             y = self._dataset_targets(X) if input_kind(X) == "dataset" else None
         inputs = self._check_inputs(X, reset, training=True)
         if y is None:
@@ -134,8 +134,6 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
         return inputs, y, weight
 
     def _dataset_targets(self, X):
-        from ..inputs import dataset_targets
-
         return dataset_targets(X)
 
     def _encode(self, y):
@@ -156,8 +154,6 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
 
     def _fit_parts(self, inputs, target, weight, resume):
         """Split the data, train on one part, monitor and calibrate on the others."""
-        from ..training import split_per_class
-
         # A fit that goes on holds the same samples out, if the data are the same.
         random_state = np.random.RandomState(self._seed)
         train, held = np.arange(len(target)), None
@@ -183,8 +179,6 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
             self._calibrate_inputs(inputs.subset(held), weight if weight is None else weight[held])
 
     def _training_set(self, inputs, target, weight, indices, training):
-        from ..training import TrainingSet
-
         if weight is not None:
             weight = torch.from_numpy(weight[indices]).float()
         target = torch.from_numpy(target[indices])

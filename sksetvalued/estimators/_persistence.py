@@ -10,9 +10,16 @@ from types import SimpleNamespace
 import numpy as np
 import sklearn
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from sklearn.utils.validation import check_is_fitted
+from skorch.history import History
 
+from .. import training
 from .._version import __version__
+from ..networks import ChannelStatistics, build_network
+from ..networks._torchvision import named_weights
+from ..rules import AverageK, TopK
 from ._average_k import AverageKClassifier
 from ._deep import bare_module
 from ._json import NotEncodable, decode, encode
@@ -89,8 +96,6 @@ def save(model, path):
     >>> np.array_equal(clf.predict_set(X), loaded.predict_set(X))
     True
     """
-    from safetensors.torch import save_file
-
     known = _estimators()
     if type(model) is not known.get(type(model).__name__):
         raise TypeError(
@@ -124,9 +129,7 @@ def _check_parameters(model):
 
     A loss is made anew when a file is loaded, and may choose or multiply what the network gives.
     """
-    from ..training import seeded
-
-    with seeded(0):
+    with training.seeded(0):
         criterion = model._criterion(1)
     model._check_head(bare_module(model.net_), criterion)
     output = torch.arange(1.0, 1 + model._n_outputs, device=model.net_.device)[None]
@@ -231,15 +234,13 @@ def load(path):
         ...
     FileNotFoundError: there is no file 'elsewhere.safetensors'.
     """
-    from ..training import seeded
-
     if not os.path.isfile(path):
         raise FileNotFoundError(f"there is no file {os.fspath(path)!r}.")
     header, tensors = _read(path)
     document = _checked_document(path, header, tensors)
     try:
         # Initial weights are drawn, to be replaced.
-        with seeded(0):
+        with training.seeded(0):
             return _rebuild(document, tensors)
     except (ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
         raise ValueError(
@@ -249,8 +250,6 @@ def load(path):
 
 
 def _read(path):
-    from safetensors import SafetensorError, safe_open
-
     try:
         with safe_open(path, framework="pt") as file:
             names = file.keys()
@@ -285,8 +284,6 @@ def _checked_document(path, header, tensors):
 
 def _rebuild(document, tensors):
     """Return the estimator that a document describes."""
-    from skorch.history import History
-
     known = _estimators()
     if document["estimator"] not in known:
         raise ValueError(f"its estimator {document['estimator']!r} is unknown")
@@ -307,18 +304,14 @@ def _rebuild(document, tensors):
 
 
 def _device(device):
-    from ..training import resolve_device
-
     try:
-        return resolve_device(device)
+        return training.resolve_device(device)
     except ValueError:
         return "cpu"
 
 
 def _rebuild_rule(state, tensors):
     """Return the rule as it was fitted; the parameters of the model may have changed since."""
-    from ..rules import AverageK, TopK
-
     for rule in (TopK(1), AverageK(1)):
         if vars(rule.fit(np.zeros((1, 2)))).keys() == state.keys():
             vars(rule).update({k: decode(v, tensors) for k, v in state.items()})
@@ -328,9 +321,6 @@ def _rebuild_rule(state, tensors):
 
 def _rebuild_net(model, tensors):
     """Return the trained net, with a new optimizer."""
-    from .. import training
-    from ..networks import build_network
-
     # The positions of the training samples, which some losses keep, are of no use any more.
     criterion = model._criterion(1)
     state = {k.removeprefix(NETWORK): t for k, t in tensors.items() if k.startswith(NETWORK)}
@@ -353,17 +343,13 @@ def _rebuild_net(model, tensors):
 def _backbone_params(backbone, backbone_params, weights):
     params = dict(backbone_params or {})
     # torchvision sets it together with the weights, which are in the file already.
-    if backbone in ("googlenet", "inception_v3") and isinstance(weights, str):
-        from ..networks._torchvision import named_weights
-
-        if not os.path.isfile(weights) and named_weights(backbone, weights):
-            params.setdefault("transform_input", True)
+    may_be_named = backbone in ("googlenet", "inception_v3") and isinstance(weights, str)
+    if may_be_named and not os.path.isfile(weights) and named_weights(backbone, weights):
+        params.setdefault("transform_input", True)
     return params
 
 
 def _statistics(state):
-    from ..networks import ChannelStatistics
-
     if "normalize.scale" in state:
         return state["normalize.scale"]
     if "normalize.mean" not in state:

@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.model_selection import check_cv
 from sklearn.utils import _safe_indexing, get_tags, indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.metaestimators import available_if
@@ -134,8 +135,6 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self.classes_, target = np.unique(y[kept], return_inverse=True)
         self.class_counts_ = np.bincount(target, weights=None if weight is None else weight[kept])
         fit_params, split_params = self._route(weight, fit_params)
-        from sklearn.model_selection import check_cv
-
         folds = check_cv(self.cv, y, classifier=True).split(X, y, **split_params)
         y_score, rows = self._out_of_fold_scores(X, y, folds, kept, fit_params)
         self.rule_ = clone(self.rule).fit(

@@ -17,6 +17,7 @@ from ..operators import sparse_top
 from ..operators._sparse import project_on_top_k_simplex
 from ..rules import AverageK
 from ..rules._size import check_size
+from ..training import SizedLoss
 from ._docs import with_training_parameters
 from ._label_sets import DeepLabelSetClassifier
 
@@ -172,8 +173,6 @@ class SparseTopClassifier(DeepLabelSetClassifier):
     # -- training ---------------------------------------------------------------------------
 
     def _criterion(self, n_samples):
-        from ..training import SizedLoss
-
         criterion = super()._criterion(n_samples)
         if criterion.head == "two_head" or criterion.uses_index:
             raise ValueError(

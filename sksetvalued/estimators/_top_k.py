@@ -9,8 +9,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..inputs import Inputs
 from ..metrics import top_k_accuracy_score
+from ..operators import top_k_marginals
 from ..operators._top_k import top_k
 from ..rules import TopK
+from ..training import accepts
 from ._docs import with_training_parameters
 from ._labels import DeepSetClassifier
 
@@ -114,8 +116,6 @@ class TopKClassifier(DeepSetClassifier):
         self.rule_params = rule_params
 
     def _loss_supplies(self, n_samples):
-        from ..training import accepts
-
         for name in ("max_margin", "scale"):
             value = getattr(self, name)
             if value is not None and not accepts(self.loss, name):
@@ -204,8 +204,6 @@ class TopKClassifier(DeepSetClassifier):
         Marginals that are one to rounding leave the order to the mean probabilities, in a part
         too small to change any other.
         """
-        from ..operators import top_k_marginals
-
         mean = super()._log_mean_of_views(log_odds)
         if self.k >= log_odds.shape[-1]:
             return mean

@@ -8,12 +8,15 @@ import scipy.sparse as sp
 import torch
 from torch.utils.data import Dataset
 
-from ._base import TEXTS_REMEDY, Inputs
+from ._base import TEXTS_REMEDY, ChannelStatistics, Inputs
+from ._images import ImageInputs
+from ._paths import PathInputs
 from ._tables import ArrayInputs, SparseInputs, SparseRows
-from ._torch_datasets import dataset_targets
+from ._torch_datasets import DatasetInputs, dataset_targets
 
 __all__ = [
     "ArrayInputs",
+    "ChannelStatistics",
     "Inputs",
     "SparseInputs",
     "SparseRows",
@@ -128,10 +131,6 @@ def media_inputs(X, kind, transform=None):
     transform : callable or dict, optional
         See the parameter `transform` of the estimators.
     """
-    from ._images import ImageInputs
-    from ._paths import PathInputs
-    from ._torch_datasets import DatasetInputs
-
     kinds = {"image": ImageInputs, "path": PathInputs, "dataset": DatasetInputs}
     return kinds[kind](X, transform)
 

@@ -1,8 +1,34 @@
 """The one form in which samples reach the training loop."""
 
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 TEXTS_REMEDY = "Texts go through a vectorizer first, as in make_pipeline(TfidfVectorizer(), ...)."
+
+
+class ChannelStatistics(NamedTuple):
+    """Mean and spread of the channels of images, in the units the network sees.
+
+    Images of bytes are divided by 255 first, others are taken as they are.
+
+    Parameters
+    ----------
+    mean, std : tuple of float
+        One per channel.
+    low, high : float
+        Smallest and largest value seen.
+
+    Examples
+    --------
+    >>> from sksetvalued.networks import ChannelStatistics
+    >>> ChannelStatistics(mean=(0.5,), std=(0.25,)).high
+    1.0
+    """
+
+    mean: tuple
+    std: tuple
+    low: float = 0.0
+    high: float = 1.0
 
 
 class Inputs(ABC):

@@ -6,9 +6,7 @@ from abc import abstractmethod
 import numpy as np
 import torch
 
-from sksetvalued.networks import ChannelStatistics
-
-from ._base import Inputs
+from ._base import ChannelStatistics, Inputs
 
 STAGES = ("train", "eval")
 CHANNEL_COUNTS = (1, 3, 4)

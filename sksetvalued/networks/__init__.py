@@ -1,9 +1,10 @@
 """Backbones, heads, and the network that joins them."""
 
+from sksetvalued.inputs import ChannelStatistics
 from sksetvalued.networks._backbones import MLP, ConvNet, DenseNet
 from sksetvalued.networks._build import backbone_names, build_network
 from sksetvalued.networks._heads import HEADS, CosineHead, LinearHead, TwoHead
-from sksetvalued.networks._network import ChannelStatistics, ColumnScale, Network, Normalize
+from sksetvalued.networks._network import ColumnScale, Network, Normalize
 
 __all__ = [
     "HEADS",

@@ -10,9 +10,10 @@ from numbers import Integral
 import torch
 from torch import nn
 
+from sksetvalued.inputs import ChannelStatistics
 from sksetvalued.networks._backbones import MLP, ConvNet, DenseNet
 from sksetvalued.networks._heads import HEADS
-from sksetvalued.networks._network import ChannelStatistics, ColumnScale, Network, Normalize
+from sksetvalued.networks._network import ColumnScale, Network, Normalize
 from sksetvalued.networks._torchvision import (
     N_COLOURS,
     named_weights,

@@ -1,37 +1,10 @@
 """The network: normalisation, backbone and head."""
 
-from typing import NamedTuple
-
 import torch
 from torch import nn
 
 from sksetvalued.inputs import SparseRows
 from sksetvalued.networks._backbones import MLP, RowLinear
-
-
-class ChannelStatistics(NamedTuple):
-    """Mean and spread of the channels of images, in the units the network sees.
-
-    Images of bytes are divided by 255 first, others are taken as they are.
-
-    Parameters
-    ----------
-    mean, std : tuple of float
-        One per channel.
-    low, high : float
-        Smallest and largest value seen.
-
-    Examples
-    --------
-    >>> from sksetvalued.networks import ChannelStatistics
-    >>> ChannelStatistics(mean=(0.5,), std=(0.25,)).high
-    1.0
-    """
-
-    mean: tuple
-    std: tuple
-    low: float = 0.0
-    high: float = 1.0
 
 
 class Normalize(nn.Module):

@@ -4,6 +4,8 @@ import pickle
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 
 #: Where published checkpoints keep the state dict beside epochs and optimiser states.
 NESTED_KEYS = ("state_dict", "model")
@@ -37,9 +39,6 @@ def read_state_dict(path):
 
 
 def _read_safetensors(path):
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     try:
         return load_file(path)
     except SafetensorError as error:
