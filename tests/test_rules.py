@@ -10,7 +10,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from sksetvalued import _threshold
+from sksetvalued import _average_size, _masks
 from sksetvalued.datasets import make_ambiguous_classification
 from sksetvalued.metrics import average_k_threshold
 from sksetvalued.rules import AverageError, AverageK, PointwiseError, TopK
@@ -314,7 +314,7 @@ def test_chunks_give_the_threshold_of_the_whole(announce, order, bounds):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("weighted", [True, False])
 def test_pruned_streams_are_exact(monkeypatch, kind, weighted):
-    monkeypatch.setattr(_threshold, "FREE_ENTRIES", 8)
+    monkeypatch.setattr(_average_size, "FREE_ENTRIES", 8)
     rng = np.random.default_rng(7)
     for order in ("shuffled", "rising", "falling"):
         p = random_scores(rng, n=400, n_classes=20, kind=kind)
@@ -332,7 +332,7 @@ def test_pruned_streams_are_exact(monkeypatch, kind, weighted):
 
 @pytest.mark.parametrize("weighted", [True, False])
 def test_a_stream_that_dropped_what_it_needs_refuses(monkeypatch, weighted):
-    monkeypatch.setattr(_threshold, "FREE_ENTRIES", 8)
+    monkeypatch.setattr(_average_size, "FREE_ENTRIES", 8)
     rng = np.random.default_rng(8)
     sure = np.where(np.eye(20, dtype=bool)[rng.integers(0, 20, 350)], 1, 1e-6)
     p = np.vstack([rng.dirichlet(np.full(20, 50), size=50), sure + 1e-9 * rng.random((350, 20))])
@@ -392,7 +392,7 @@ def ambiguous_first(rng, n=2000, n_classes=100):
 
 @pytest.mark.parametrize("scale", [1e-6, 1, 100])
 def test_an_announced_weighted_stream_is_exact_in_small_memory(monkeypatch, scale):
-    monkeypatch.setattr(_threshold, "FREE_ENTRIES", 8)
+    monkeypatch.setattr(_average_size, "FREE_ENTRIES", 8)
     rng = np.random.default_rng(13)
     p, weight = ambiguous_first(rng), scale * rng.uniform(0.5, 1.5, 2000)
     weight[rng.random(2000) < 0.1] = 0
@@ -407,7 +407,7 @@ def test_an_announced_weighted_stream_is_exact_in_small_memory(monkeypatch, scal
 
 def test_an_announced_stream_whose_weights_rise_is_exact_or_refuses(monkeypatch):
     """And does as well as the fit when the advice of the refusal is followed."""
-    monkeypatch.setattr(_threshold, "FREE_ENTRIES", 8)
+    monkeypatch.setattr(_average_size, "FREE_ENTRIES", 8)
     p = ambiguous_first(np.random.default_rng(14))
 
     def threshold(weight, order):
@@ -471,7 +471,7 @@ def test_large_blocks_agree_with_small_ones(monkeypatch):
     p = random_scores(np.random.default_rng(11), n=200)
     rules = [TopK(2), AverageK(1.5, min_size=1, max_size=3), PointwiseError(0.2)]
     wide = [rule.fit(p).predict_set(p) for rule in rules]
-    monkeypatch.setattr(_threshold, "BLOCK_ENTRIES", 7)
+    monkeypatch.setattr(_masks, "BLOCK_ENTRIES", 7)
     for rule, sets in zip(rules, wide):
         np.testing.assert_array_equal(clone(rule).fit(p).predict_set(p), sets)
 
