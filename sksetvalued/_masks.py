@@ -13,15 +13,15 @@ def row_blocks(shape):
 
 
 def ceil_to_dtype(threshold, dtype):
-    """Return the smallest number of `dtype` that is not below `threshold`.
+    """Return the smallest number of `dtype` that is not below `threshold`, or each of several.
 
     Comparing with it is then exact without a copy of the scores in float64.
     """
+    threshold = np.asarray(threshold, dtype=np.float64)
     with np.errstate(over="ignore"):
-        rounded = np.dtype(dtype).type(threshold)
-    if np.float64(rounded) < threshold:
-        rounded = np.nextafter(rounded, np.dtype(dtype).type(np.inf))
-    return rounded
+        rounded = threshold.astype(dtype)
+        above = np.nextafter(rounded, np.dtype(dtype).type(np.inf))
+    return np.where(rounded.astype(np.float64) < threshold, above, rounded)
 
 
 def top_k_mask(y_score, k):
@@ -67,7 +67,7 @@ def threshold_mask(y_score, threshold, min_size=0, max_size=None):
     Parameters
     ----------
     y_score : ndarray of shape (n_samples, n_classes)
-    threshold : float
+    threshold : float or ndarray of shape (n_classes,)
     min_size, max_size : int
         Rows with fewer (more) entries get their `min_size` (`max_size`) largest instead.
 

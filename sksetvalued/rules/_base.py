@@ -157,11 +157,12 @@ class SetRule(BaseEstimator):
         return self._rank(y_score)
 
     def _rank(self, y_score):
-        if self.prior_ is None:
-            return y_score
+        return y_score if self.prior_ is None else self._over_prior(y_score, self.prior_)
+
+    def _over_prior(self, y_score, prior):
         if self.log_scores:
-            return y_score - np.log(self.prior_).astype(y_score.dtype)
-        return y_score / self.prior_.astype(y_score.dtype)
+            return y_score - np.log(prior).astype(y_score.dtype)
+        return y_score / prior.astype(y_score.dtype)
 
     def _set_prior(self, n_classes, y, sample_weight):
         objective = getattr(self, "objective", "micro")

@@ -92,6 +92,47 @@ def test_average_error_reaches_its_coverage_over_many_splits(error, n):
     assert hits.mean() >= 1 - error - 4.4 * standard_error
 
 
+def class_coverage(rule, n_splits=300):
+    """Return the coverage of each class over a population, for many calibration sets of a tail.
+
+    Also the calibration samples of each class, which are fixed.
+    """
+    rng = np.random.default_rng(0)
+    weights = np.geomspace(1, 0.03, 12)
+    p = rng.dirichlet(3 * weights, size=60_000)
+    y = (p.cumsum(1) < rng.random((len(p), 1))).sum(1).clip(max=11)
+    counts = np.maximum(9, 250 * weights).astype(int)
+    members = [np.flatnonzero(y == c) for c in range(12)]
+    rule.set_params(prior=counts / counts.sum(), objective="macro")
+    coverage = np.empty((n_splits, 12))
+    for i in range(n_splits):
+        rows = np.concatenate([rng.choice(m, n) for m, n in zip(members, counts)])
+        hits = covered(rule.fit(p[rows], y[rows]).predict_set(p), y)
+        coverage[i] = [hits[m].mean() for m in members]
+    return coverage, counts
+
+
+@pytest.mark.parametrize("error", [0.1, 0.25])
+def test_every_class_reaches_its_coverage_on_a_tail(error):
+    coverage, counts = class_coverage(AverageError(error, coverage="class"))
+    # The mean of the Beta law of each class, but for ties of samples drawn twice. False-alarm
+    # rate 1e-5 for each of 12 classes.
+    r = np.floor((counts + 1) * error + 1e-9)
+    spread = coverage.std(0) / np.sqrt(len(coverage))
+    assert (coverage.mean(0) > 1 - error - 4.4 * spread).all()
+    assert (np.abs(coverage.mean(0) - (1 - r / (counts + 1))) < 4.4 * spread + 1e-3).all()
+
+
+@pytest.mark.parametrize("error", [0.1, 0.25])
+def test_the_mean_over_classes_reaches_its_coverage_on_a_tail(error):
+    coverage, counts = class_coverage(AverageError(error, coverage="macro"))
+    macro = coverage.mean(1)
+    spread = macro.std() / np.sqrt(len(macro))
+    # False-alarm rate 1e-5.
+    assert macro.mean() > 1 - error - 4.4 * spread
+    assert macro.mean() < 1 - error + np.mean(1 / (counts + 1)) + 4.4 * spread
+
+
 @pytest.mark.parametrize("model", ["densenet_bc_100", "wideresnet_16_4", "lenet_5"])
 def test_average_error_on_real_networks(shared_data, model):
     with np.load(shared_data / "cifar100_test_probs_3models.npz") as data:
