@@ -2,6 +2,7 @@
 
 from ._predict import predict_labels, predict_set
 from ._version import __version__
+from .deploy import export, to_torch
 from .estimators import (
     AverageKClassifier,
     PlugInClassifier,
@@ -17,8 +18,10 @@ __all__ = [
     "SparseTopClassifier",
     "TopKClassifier",
     "__version__",
+    "export",
     "load",
     "predict_labels",
     "predict_set",
     "save",
+    "to_torch",
 ]

@@ -1,0 +1,234 @@
+"""A fitted estimator as one torch module, its rule inside."""
+
+import copy
+import warnings
+
+import numpy as np
+import torch
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
+from torch import nn
+
+from .._predict import unwrap
+from ..estimators import SparseTopClassifier
+from ..estimators._deep import DeepEstimator, bare_module
+from . import _masks
+from ._rules import rule_module
+
+DTYPES = {None: None, "float32": torch.float32, "float64": torch.float64}
+
+
+class _Probabilities(nn.Module):
+    """From the scores of a single-label network to the log-probabilities of the classes."""
+
+    def __init__(self, model):
+        super().__init__()
+        shift = np.broadcast_to(model._log_shift, len(model.classes_))
+        self.register_buffer("shift", torch.as_tensor(np.array(shift, dtype=np.float64)))
+
+    def forward(self, scores):
+        return torch.log_softmax(scores.double() + self.shift, 1)
+
+
+class _SetsOfScores(nn.Module):
+    """The sets of a single-label classifier."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.probabilities = _Probabilities(model)
+        model._refresh_rule()
+        self.rule = rule_module(model.rule_)
+
+    def forward(self, output):
+        log_proba = self.probabilities(output)
+        return self.rule(log_proba), log_proba
+
+
+class _LabelSets(nn.Module):
+    """The label sets of a multi-label classifier, by a number of labels for each sample."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.n_classes = len(model.classes_)
+        self.size = model.size
+        if model._form == "single" and isinstance(self.size, str):
+            self.size = 1
+
+    def forward(self, output):
+        scores, logits = output[:, : self.n_classes].double(), output[:, self.n_classes :].double()
+        if self.size != "predicted":
+            return _masks.top_k(scores, self.size), scores
+        share = torch.exp(logits - logits.amax(1, keepdim=True))
+        short = share.cumsum(1) < share.sum(1, keepdim=True) / 2
+        return _masks.top_sizes(scores, short.long().sum(1, keepdim=True)), scores
+
+
+class _LabelsAboveThreshold(nn.Module):
+    """The label sets of a multi-label classifier, by one threshold."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.n_classes = len(model.classes_)
+        self.rule = rule_module(model.rule_)
+        k = min(model.average_size_, self.n_classes) if model._shift_invariant else None
+        k = None if k is None else torch.tensor(k, dtype=torch.float64)
+        self.register_buffer("k", k)
+
+    def forward(self, output):
+        scores = output[:, : self.n_classes].double()
+        if self.k is None:
+            return self.rule(scores), scores
+        scores = scores - scores.amax(1, keepdim=True)
+        ranked = scores - _masks.simplex_threshold(scores, self.k)
+        return self.rule(ranked), ranked
+
+
+class SetModule(nn.Module):
+    """A trained network and the rule behind it: from a batch to sets.
+
+    Made by :func:`to_torch`. Parameters do not require gradients, and the module is in evaluation
+    mode; it moves between devices like any other.
+
+    Parameters
+    ----------
+    network, criterion : nn.Module
+        The trained network, and the loss, which may choose among its outputs or scale them.
+    sets : nn.Module
+        From scores to the mask of the sets, and the scores that order the classes.
+    dtype : torch.dtype
+        What the network computes in.
+    """
+
+    def __init__(self, network, criterion, sets, dtype):
+        super().__init__()
+        self.network = network.to(dtype)
+        self.criterion = criterion
+        self.sets = sets
+        self.dtype = dtype
+        self.requires_grad_(False).eval()
+
+    def forward(self, X):
+        """Return the sets and the scores of a batch.
+
+        Parameters
+        ----------
+        X : Tensor of shape (n_samples, ...)
+            Rows of a table, or images of shape (n_samples, n_channels, height, width).
+
+        Returns
+        -------
+        sets : BoolTensor of shape (n_samples, n_classes)
+        scores : DoubleTensor of shape (n_samples, n_classes)
+            Log-probabilities; for several labels, their scores. The likeliest class of a set is
+            that of the largest score.
+        """
+        X = X.to(self.dtype) if X.is_floating_point() else X
+        return self.sets(self.criterion.scores(self.network(X)))
+
+
+def _sets_module(model):
+    if not isinstance(model, SparseTopClassifier):
+        return _SetsOfScores(model)
+    if not model._uses_threshold():
+        return _LabelSets(model)
+    if not hasattr(model, "rule_"):
+        raise ValueError(
+            "size='threshold' was set after fitting and no threshold is calibrated: call "
+            "calibrate(X) on unlabelled samples before the export."
+        )
+    return _LabelsAboveThreshold(model)
+
+
+def exportable(model):
+    """Return the deep estimator to export, or raise with what stands against it."""
+    if isinstance(model, Pipeline) and len(model.steps) > 1:
+        raise TypeError(
+            f"the step {type(model.steps[0][1]).__name__} of the Pipeline runs outside of torch: "
+            "export the last step by itself, as model[-1], and apply the others to its batches."
+        )
+    model, _ = unwrap(model)
+    if not isinstance(model, DeepEstimator):
+        raise TypeError(
+            "only fitted estimators of sksetvalued with a network can be exported, got "
+            f"{type(model).__name__}."
+        )
+    check_is_fitted(model)
+    transform = vars(model)["transform"]
+    if transform is not None:
+        raise ValueError(
+            f"transform={transform!r} runs outside of the graph: export "
+            "copy.copy(model).set_params(transform=None), and apply it to the images yourself."
+        )
+    if model.precision != "float32":
+        warnings.warn(
+            f"precision={model.precision!r} is for the estimator: the exported network computes "
+            "in single precision, and scores near a threshold may fall on its other side.",
+            UserWarning,
+            stacklevel=3,
+        )
+    return model
+
+
+def to_torch(model, *, dtype=None):
+    """Return a fitted estimator as a torch module, from a raw batch to sets and scores.
+
+    Normalisation, network, head, what the loss did to the class prior, and the rule are inside.
+    The module returns the sets that `predict_set` returns, but where a score is nearer to its
+    threshold than rounding: single precision moves log-probabilities by about 1e-6 to 4e-5. A row
+    with NaN gets an empty set.
+
+    Parameters
+    ----------
+    model : TopKClassifier, AverageKClassifier or SparseTopClassifier
+        Fitted; or a search around one. Later changes to it leave the module as it is.
+    dtype : {"float32", "float64"}, default=None
+        What the network computes in. None is as in `predict_set`: double precision for the
+        perceptron on tables, single precision otherwise.
+
+    Returns
+    -------
+    module : torch.nn.Module
+        On the CPU, in evaluation mode. It takes tensors: rows of a table (dense), or images with the channels first,
+        bytes if those of `fit` were.
+
+    Raises
+    ------
+    TypeError
+        A model without a network of its own, or a Pipeline with other steps.
+    ValueError
+        A `transform`, which runs outside of the graph; an unknown `dtype`.
+
+    See Also
+    --------
+    export : Write it to a file.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sklearn.datasets import load_iris
+    >>> from sksetvalued import TopKClassifier, to_torch
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = TopKClassifier(k=2, max_epochs=1, random_state=0).fit(X, y)
+    >>> sets, log_proba = to_torch(clf)(torch.from_numpy(X[:5]))
+    >>> bool((sets.numpy() == clf.predict_set(X[:5])).all())
+    True
+    """
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype must be 'float32', 'float64' or None, got {dtype!r}.")
+    model = exportable(model)
+    dtype = DTYPES[dtype] or (
+        torch.float64
+        if model.input_kind_ == "table" and model._built_in_network()
+        else torch.float32
+    )
+    network, criterion = bare_module(model.net_), model.net_.criterion_
+    network, criterion = (copy.deepcopy(part).cpu() for part in (network, criterion))
+    return SetModule(network, criterion, _sets_module(model), dtype)
+
+
+def example_batch(model, module):
+    """Return two samples of zeros, for an exporter to trace: it would specialise a single one."""
+    model, _ = unwrap(model)
+    is_image = len(model.input_shape_) == 3
+    dtype = torch.uint8 if is_image and model._fitted_on_bytes else module.dtype
+    return torch.zeros(2, *model.input_shape_, dtype=dtype)

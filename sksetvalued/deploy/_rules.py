@@ -1,0 +1,98 @@
+"""The rules as modules: from the scores that a rule is given to the mask of the sets."""
+
+from functools import singledispatch
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..rules import AverageError, AverageK, PointwiseError, TopK
+from . import _masks
+
+
+class _RuleModule(nn.Module):
+    """Base of the modules of the rules.
+
+    Numbers that are compared with scores are buffers in double precision: an ONNX file would
+    round a plain number to single precision.
+    """
+
+    def __init__(self, rule):
+        super().__init__()
+        self.log_scores = rule.log_scores
+        prior = getattr(rule, "prior_", None)
+        prior = prior if prior is None or not rule.log_scores else np.log(prior)
+        self._keep("prior", prior)
+
+    def _keep(self, name, value):
+        value = None if value is None else torch.as_tensor(value, dtype=torch.float64)
+        self.register_buffer(name, value)
+
+    def rank(self, scores):
+        """Return what the rule ranks and thresholds."""
+        if self.prior is None:
+            return scores
+        return scores - self.prior if self.log_scores else scores / self.prior
+
+
+class _TopK(_RuleModule):
+    def __init__(self, rule):
+        super().__init__(rule)
+        self.k = int(rule.k)
+
+    def forward(self, scores):
+        return _masks.top_k(self.rank(scores), self.k)
+
+
+class _Threshold(_RuleModule):
+    def __init__(self, rule, threshold, min_size=0, max_size=None):
+        super().__init__(rule)
+        self._keep("threshold", threshold)
+        self.sizes = (min_size, max_size)
+
+    def forward(self, scores):
+        return _masks.at_least(self.rank(scores), self.threshold, *self.sizes)
+
+
+class _Pointwise(_RuleModule):
+    def __init__(self, rule):
+        super().__init__(rule)
+        # As in the rule, a sum that falls short by rounding reaches.
+        self._keep("wanted", 1 - rule.error - 8 * np.finfo(np.float64).eps)
+
+    def forward(self, scores):
+        return _masks.until_sum(scores.exp() if self.log_scores else scores, self.wanted)
+
+
+@singledispatch
+def rule_module(rule):
+    """Return the module of a fitted rule, for scores in double precision.
+
+    Raises
+    ------
+    TypeError
+        If the rule is none of the package's.
+    """
+    raise TypeError(
+        f"{type(rule).__name__} cannot be exported: only the rules of sksetvalued.rules can."
+    )
+
+
+@rule_module.register
+def _(rule: TopK):
+    return _TopK(rule)
+
+
+@rule_module.register
+def _(rule: AverageK):
+    return _Threshold(rule, rule.threshold_, rule.min_size, rule.max_size)
+
+
+@rule_module.register
+def _(rule: AverageError):
+    return _Threshold(rule, getattr(rule, "thresholds_", None) or rule.threshold_)
+
+
+@rule_module.register
+def _(rule: PointwiseError):
+    return _Pointwise(rule)

@@ -1,0 +1,207 @@
+"""Exported graphs against the estimators and rules they come from."""
+
+import json
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits, make_multilabel_classification
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import nn
+
+from sksetvalued import (
+    AverageKClassifier,
+    SparseTopClassifier,
+    TopKClassifier,
+    export,
+    predict_labels,
+    to_torch,
+)
+from sksetvalued.deploy import _masks
+from sksetvalued.deploy._rules import rule_module
+from sksetvalued.operators import sparse_top
+from sksetvalued.rules import AverageError, AverageK, PointwiseError, TopK
+
+X, digit = load_digits(return_X_y=True)
+y = np.array(list("abcdefghij"))[digit]
+images = (16 * X).astype(np.uint8).reshape(-1, 1, 8, 8)
+X_labels, Y = make_multilabel_classification(300, n_classes=8, random_state=0)
+PRIOR = np.array([0.4, 0.3, 0.1, 0.1, 0.05, 0.05])
+
+ESTIMATORS = {
+    "top-k": (TopKClassifier(3), X, y),
+    "top-k, macro, adjusted": (TopKClassifier(3, objective="macro", loss="logit_adjusted"), X, y),
+    "top-k, cosines": (TopKClassifier(2, max_margin=0.2), X, y),
+    "average-k, two heads": (AverageKClassifier(1.7), X, y),
+    "average-k, bounds, images": (
+        AverageKClassifier(2, objective="macro", rule_params={"min_size": 1, "max_size": 3}),
+        images,
+        y,
+    ),
+    "label sets, learnt sizes": (SparseTopClassifier(), X_labels, Y),
+    "label sets, threshold": (SparseTopClassifier(size="threshold"), X_labels, Y),
+    "label sets, one size": (SparseTopClassifier(size=2, loss="bce"), X_labels, Y),
+}
+IN_FILES = ["top-k, macro, adjusted", "average-k, bounds, images", "label sets, threshold"]
+
+
+def fitted(name):
+    model, samples, target = ESTIMATORS[name]
+    return model.set_params(max_epochs=2, random_state=0).fit(samples, target), samples
+
+
+def rules(log_scores):
+    """Yield fitted rules and scores at, just below and just above what they decide by."""
+    rng = np.random.default_rng(0)
+    tied = rng.integers(1, 4, size=(400, 6)) / 4.0
+    scores = np.log(tied) if log_scores else tied
+    macro = {"objective": "macro", "prior": PRIOR, "log_scores": log_scores}
+    for rule in (
+        TopK(2, log_scores=log_scores),
+        TopK(3, **macro),
+        TopK(9, log_scores=log_scores),
+        AverageK(1.7, log_scores=log_scores),
+        AverageK(2.5, min_size=1, max_size=4, **macro),
+        AverageError(0.1, log_scores=log_scores),
+    ):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            rule.fit(scores, rng.integers(6, size=400))
+        threshold = getattr(rule, "threshold_", scores.max())
+        prior = np.ones(6) if rule.rank_scores(scores) is scores else PRIOR
+        at = threshold + np.log(prior) if log_scores else threshold * prior
+        near = at + rng.choice([-1e-9, 0.0, 1e-9], size=scores.shape)
+        yield rule, np.where(rng.random(scores.shape) < 0.5, near, scores)
+    if not log_scores:
+        proba = tied / tied.sum(1, keepdims=True)
+        yield PointwiseError(0.4).fit(proba), proba
+
+
+@pytest.mark.parametrize("log_scores", [False, True])
+def test_masks_of_rules_are_equal_bit_for_bit(log_scores):
+    for rule, scores in rules(log_scores):
+        expected = rule.predict_set(scores)
+        np.testing.assert_array_equal(rule_module(rule)(torch.from_numpy(scores)), expected, rule)
+
+
+def test_masks_of_rules_are_equal_bit_for_bit_in_onnx_runtime(tmp_path):
+    runtime = pytest.importorskip("onnxruntime", reason="extra 'onnx' is not installed")
+    pytest.importorskip("onnxscript", reason="extra 'onnx' is not installed")
+    cases = [*rules(log_scores=True), list(rules(log_scores=False))[-1]]
+    together = AllRules([rule for rule, _ in cases]).eval()
+    shape = {f"x{i}": {0: "n"} for i in range(len(cases))}
+    batches = tuple(torch.from_numpy(scores) for _, scores in cases)
+    program = torch.onnx.export(
+        together, batches, dynamo=True, dynamic_shapes=(tuple(shape.values()),), verbose=False
+    )
+    program.save(tmp_path / "rules.onnx")
+    session = runtime.InferenceSession(tmp_path / "rules.onnx")
+    names = [x.name for x in session.get_inputs()]
+    masks = session.run(None, dict(zip(names, (scores for _, scores in cases))))
+    for (rule, scores), mask in zip(cases, masks):
+        np.testing.assert_array_equal(mask, rule.predict_set(scores), repr(rule))
+
+
+class AllRules(nn.Module):
+    """Many rules as one graph, for the exporter takes seconds."""
+
+    def __init__(self, rules):
+        super().__init__()
+        self.rules = nn.ModuleList(map(rule_module, rules))
+
+    def forward(self, *scores):
+        return tuple(rule(x) for rule, x in zip(self.rules, scores))
+
+
+@pytest.mark.parametrize("k", [0.3, 1.0, 2.5, 6.0])
+def test_threshold_of_the_simplex_is_that_of_the_projection(k):
+    scores = torch.randn(50, 6, generator=torch.Generator().manual_seed(0)).double() * 3
+    scores[:10] = scores[:10].round()
+    threshold = _masks.simplex_threshold(scores, torch.tensor(k, dtype=torch.float64))
+    expected = sparse_top(scores, k)
+    torch.testing.assert_close((scores - threshold).clamp(0, 1), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_module_returns_the_sets_and_the_order_of_the_estimator(name):
+    model, samples = fitted(name)
+    before = {k: v.clone() for k, v in model.net_.module_.state_dict().items()}
+    sets, scores = to_torch(model)(torch.from_numpy(samples))
+    np.testing.assert_array_equal(sets, model.predict_set(samples))
+    order = [
+        model.classes_[np.flatnonzero(row)[np.argsort(-score[row], kind="stable")]].tolist()
+        for row, score in zip(sets.numpy(), scores.numpy())
+    ]
+    assert order == [labels.tolist() for labels in predict_labels(model, samples)]
+    after = model.net_.module_.state_dict()
+    assert all(torch.equal(after[k], v) for k, v in before.items())
+
+
+@pytest.mark.parametrize("name", IN_FILES)
+def test_files_hold_the_sets_for_any_number_of_samples(tmp_path, name):
+    model, samples = fitted(name)
+    expected = model.predict_set(samples)
+    export(model, tmp_path / "model.pt2")
+    extra = {"sksetvalued.json": ""}
+    module = torch.export.load(tmp_path / "model.pt2", extra_files=extra).module()
+    for n in (1, 7, len(samples)):
+        np.testing.assert_array_equal(module(torch.from_numpy(samples[:n]))[0], expected[:n])
+    assert json.loads(json.loads(extra["sksetvalued.json"])["classes"]) == model.classes_.tolist()
+
+
+@pytest.mark.parametrize("name", IN_FILES)
+def test_onnx_files_hold_the_sets_without_torch_and_without_the_package(tmp_path, name):
+    pytest.importorskip("onnxruntime", reason="extra 'onnx' is not installed")
+    pytest.importorskip("onnxscript", reason="extra 'onnx' is not installed")
+    model, samples = fitted(name)
+    export(model, tmp_path / "model.onnx")
+    np.save(tmp_path / "X.npy", samples)
+    code = """
+import sys
+sys.modules["torch"] = sys.modules["sksetvalued"] = None
+import numpy as np, onnxruntime
+session = onnxruntime.InferenceSession("model.onnx")
+X = np.load("X.npy")
+whole, scores = session.run(["sets", "scores"], {"X": X})
+single = np.concatenate([session.run(["sets"], {"X": x[None]})[0] for x in X[:9]])
+assert (single == whole[:9]).all() and scores.shape == whole.shape
+np.save("sets.npy", whole)
+print(session.get_modelmeta().custom_metadata_map["classes"])
+"""
+    command = [sys.executable, "-c", code]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout) == model.classes_.tolist()
+    np.testing.assert_array_equal(np.load(tmp_path / "sets.npy"), model.predict_set(samples))
+
+
+def test_rows_with_nan_get_an_empty_set():
+    model, _ = fitted("average-k, two heads")
+    assert not to_torch(model)(torch.full((1, 64), torch.nan))[0].any()
+
+
+def test_what_cannot_be_exported_is_refused_by_name(tmp_path):
+    path = tmp_path / "model.pt2"
+    model = TopKClassifier(2, max_epochs=1, random_state=0)
+    with pytest.raises(TypeError, match="LogisticRegression"):
+        export(LogisticRegression(), path)
+    with pytest.raises(ValueError, match=r"path must end in \.onnx or \.pt2"):
+        export(model, tmp_path / "model.bin")
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        export(model, tmp_path / "no" / "model.pt2")
+    with pytest.raises(NotFittedError):
+        export(model, path)
+    with pytest.raises(TypeError, match="StandardScaler of the Pipeline runs outside of torch"):
+        export(make_pipeline(StandardScaler(), model).fit(X[:90], y[:90]), path)
+    with pytest.raises(ValueError, match="dtype must be"):
+        to_torch(model.fit(X[:90], y[:90]), dtype="float16")
+    seen = TopKClassifier(2, max_epochs=1, transform=nn.Identity()).fit(images[:90], y[:90])
+    with pytest.raises(ValueError, match="runs outside of the graph"):
+        export(seen, path)
+    assert not path.exists()
