@@ -188,8 +188,8 @@ def to_torch(model, *, dtype=None):
     Returns
     -------
     module : torch.nn.Module
-        On the CPU, in evaluation mode. It takes tensors: rows of a table (dense), or images with the channels first,
-        bytes if those of `fit` were.
+        On the CPU, in evaluation mode. It takes tensors: rows of a table (dense), or images with
+        the channels first, bytes if those of `fit` were.
 
     Raises
     ------
