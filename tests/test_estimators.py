@@ -309,8 +309,8 @@ def test_partial_fit_draws_new_batches_every_time(data):
     X, y = data
     clf = fast(BOTH[0]).partial_fit(X, y, classes=np.unique(y))
     # The first call also drew the weights; the second and the third draw nothing but batches.
-    second = clf.partial_fit(X, y)._rng_state["cpu"]
-    third = clf.partial_fit(X, y)._rng_state["cpu"]
+    second = clf.partial_fit(X, y)._rng_state["own"]
+    third = clf.partial_fit(X, y)._rng_state["own"]
     assert not torch.equal(second, third)
 
 

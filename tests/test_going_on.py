@@ -193,9 +193,9 @@ def test_estimates_of_samples_start_anew_with_other_samples(tmp_path):
     again = load(tmp_path / "clf").fit(X, y)
     assert again.n_iter_ == 9
     clf.set_params(lr=1e-9).fit(X[::-1], y[::-1])
-    estimates = clf.net_.criterion_.estimates
-    start = ROLELoss(2, n_samples=len(estimates), n_classes=N_CLASSES).estimates
-    torch.testing.assert_close(estimates, start, atol=1e-6, rtol=0)
+    largest = ROLELoss(2, n_samples=1000, n_classes=N_CLASSES).estimates.abs().max()
+    assert again.net_.criterion_.estimates.abs().max() > 1.01 * largest
+    assert clf.net_.criterion_.estimates.abs().max() < 1.01 * largest
 
 
 @pytest.mark.parametrize("changed", [{"loss": "two_head"}, {"alpha": -1, "loss": "two_head"}])

@@ -1,6 +1,7 @@
 """What the deep estimators share: validation, training, scores."""
 
 import copy
+import inspect
 import math
 import warnings
 from contextlib import contextmanager, nullcontext
@@ -15,11 +16,20 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from .. import training
+from .._randomness import rng_state, seeded
 from ..inputs import Inputs, input_kind, media_inputs, table_inputs
 from ..networks import HEADS, build_network
+from ..networks._build import is_built_in
+from ..operators import instruction_set
 
 #: Scores held at once while predicting.
 CHUNK_SIZE = 2**22
+
+#: Code of others is seeded apart from what is ours.
+OTHERS = 2**31
+
+#: Packages whose code is known not to draw from torch's generators in a training.
+LIBRARIES = ("builtins", "numpy", "skorch", "sklearn", "sksetvalued", "torch")
 
 
 def _holds_bytes(images):
@@ -46,6 +56,12 @@ def _weights_kept_on_error(net):
         module.load_state_dict(before)
         net.optimizer_ = None
         raise
+
+
+def _from_library(value):
+    """Return whether a parameter is data, or code of a library."""
+    code = value if isinstance(value, type) or inspect.isroutine(value) else type(value)
+    return str(code.__module__).partition(".")[0] in LIBRARIES
 
 
 class _HiddenParameter:
@@ -186,9 +202,9 @@ class DeepEstimator(BaseEstimator):
         """Return what the loss may ask for, by argument name."""
         raise NotImplementedError
 
-    def _criterion(self, n_samples):
+    def _criterion(self, n_samples, generator=None):
         """Return the criterion that trains the network on so many samples."""
-        supplied = self._loss_supplies(n_samples)
+        supplied = self._loss_supplies(n_samples) | {"generator": generator}
         return training.make_criterion(self.loss, self.loss_params, supplied, self._targets)
 
     def _monitor_metric(self):
@@ -337,21 +353,49 @@ class DeepEstimator(BaseEstimator):
         self.device_ = training.resolve_device(self.device)
         self.batch_size_ = training.resolve_batch_size(self.batch_size, len(train))
         continued = resume is not None and hasattr(self, "net_")
-        state = self._rng_state if continued else None
-        with training.seeded(self._seed, self.device_, state):
+        with self._randomness(continued, train.inputs) as generator:
             make = self._continued_net if continued else self._new_net
-            net = make(train, valid, n_outputs, resume)
+            net = make(train, valid, n_outputs, resume, generator)
             net.resumable = self.warm_start or resume is not None
             n_before = len(net.history)
             with _weights_kept_on_error(self.net_) if continued else nullcontext():
                 self._run(net, train, valid, epochs)
-            self._rng_state = training.rng_state(self.device_)
         self.net_ = net
+        self.instruction_set_ = instruction_set()
         self.history_ = net.history
         self.n_iter_ = len(net.history)
         if net.interrupted_:
             self._report_interrupt(net, self.n_iter_ - n_before)
         return self
+
+    @contextmanager
+    def _randomness(self, continued, inputs):
+        """Yield the generator of a training, and keep its state for the next one.
+
+        Code of others, which may draw from torch's generators, finds them seeded.
+        """
+        state = self._rng_state if continued else {}
+        generator = torch.Generator()
+        if continued:
+            generator.set_state(state["own"])
+        else:
+            generator.manual_seed(self._seed)
+        if not (inputs.runs_user_code or self._runs_code_of_others(continued)):
+            yield generator
+        else:
+            lent = state if "cpu" in state else None
+            with seeded(self._seed + OTHERS, self.device_, lent):
+                yield generator
+                state = rng_state(self.device_)
+        self._rng_state = {**state, "own": generator.get_state()}
+
+    def _runs_code_of_others(self, continued):
+        """Return whether code of the user or of torchvision trains, which may draw from torch."""
+        backbone = self._network_params["backbone"] if continued else self.backbone
+        given = [self.loss, self.optimizer, self.lr_schedule, self.monitor]
+        for callback in self.callbacks or ():
+            given.append(callback[1] if isinstance(callback, tuple | list) else callback)
+        return not (is_built_in(backbone) and all(map(_from_library, given)))
 
     def _run(self, net, train, valid, epochs):
         try:
@@ -373,8 +417,8 @@ class DeepEstimator(BaseEstimator):
             vars(self).update(before)
             raise
 
-    def _new_net(self, train, valid, n_outputs, resume):
-        criterion = self._checked_criterion(train, resume)
+    def _new_net(self, train, valid, n_outputs, resume, generator):
+        criterion = self._checked_criterion(train, resume, generator)
         perceptron = self.backbone in (None, "mlp") or isinstance(self.backbone, tuple | list)
         statistics = None
         if perceptron or len(self.input_shape_) == 3:
@@ -391,23 +435,24 @@ class DeepEstimator(BaseEstimator):
             n_classes=n_outputs,
             head=criterion.head,
             normalization=statistics,
+            generator=generator,
         )
         if len(self.input_shape_) == 3:
             module = module.to(memory_format=torch.channels_last)
         if getattr(train.inputs, "keep_sparse", False):
             module.expect_sparse_rows()
-        return self._make_net(module, criterion, train, valid, resume)
+        return self._make_net(module, criterion, train, valid, resume, generator)
 
-    def _continued_net(self, train, valid, n_outputs, resume):
+    def _continued_net(self, train, valid, n_outputs, resume, generator):
         """Return a net that goes on with the trained module, by the parameters of now."""
         old = self.net_
         module = bare_module(old)
-        criterion = self._checked_criterion(train, resume)
+        criterion = self._checked_criterion(train, resume, generator)
         self._check_head(module, criterion)
         # Estimates of samples are not carried over: the samples may be others.
         if not criterion.uses_index:
             training.take_learned(criterion, old.criterion_)
-        net = self._make_net(module, criterion, train, valid, resume)
+        net = self._make_net(module, criterion, train, valid, resume, generator)
         net.continue_from(old)
         return net
 
@@ -418,8 +463,8 @@ class DeepEstimator(BaseEstimator):
                 "with a loss of another head: fit anew, with warm_start=False."
             )
 
-    def _checked_criterion(self, train, resume):
-        criterion = self._criterion(len(train))
+    def _checked_criterion(self, train, resume, generator):
+        criterion = self._criterion(len(train), generator)
         if resume == "partial_fit" and criterion.uses_index:
             raise ValueError(
                 f"loss={self.loss!r} keeps an estimate for every training sample, so it "
@@ -427,13 +472,15 @@ class DeepEstimator(BaseEstimator):
             )
         return criterion
 
-    def _make_net(self, module, criterion, train, valid, resume):
+    def _make_net(self, module, criterion, train, valid, resume, generator):
         self._prior_exponent = criterion.prior_exponent
         weight = getattr(criterion, "log_class_weight", None)
         self._log_class_weight = None if weight is None else weight.numpy()
-        n_batches = len(training.make_batches(train, self.batch_size_))
+        n_batches = len(training.make_batches(train, self.batch_size_, generator))
         monitor, options = self._monitor(valid), self._options(resume)
-        return training.make_net(module, criterion, train.inputs, monitor, n_batches, options)
+        return training.make_net(
+            module, criterion, train.inputs, monitor, n_batches, options, generator
+        )
 
     def _monitor(self, valid):
         """Return the monitor of the validation set, if there is one."""

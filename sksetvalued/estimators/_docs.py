@@ -54,7 +54,7 @@ warm_start : bool, default=False
     the state of its optimizer, but with the loss, the learning rate and other training parameters
     of now. `backbone`, `backbone_params` and `weights` have no effect then.
 random_state : int, RandomState or None, default=None
-    Seed of splits, initial weights, batches and noise. An int makes fits reproducible.
+    Seed of splits, initial weights, batches, dropout and noise. An int makes fits reproducible.
 verbose : int, default=0
     0 is quiet, 1 shows a progress bar with the monitored metric.
 net_params : dict, default=None
@@ -76,7 +76,9 @@ net_ : skorch.NeuralNet
 history_ : skorch.History
     Losses and metrics by epoch.
 n_iter_ : int
-    Number of epochs trained.\
+    Number of epochs trained.
+instruction_set_ : str or None
+    Instructions of the compiled kernels in the fit: they fix the bits of the noise.\
 """
 
 

@@ -172,8 +172,8 @@ class SparseTopClassifier(DeepLabelSetClassifier):
 
     # -- training ---------------------------------------------------------------------------
 
-    def _criterion(self, n_samples):
-        criterion = super()._criterion(n_samples)
+    def _criterion(self, n_samples, generator=None):
+        criterion = super()._criterion(n_samples, generator)
         if criterion.head == "two_head" or criterion.uses_index:
             raise ValueError(
                 f"loss={self.loss!r} cannot be used by {type(self).__name__}: it needs a second "
@@ -183,9 +183,9 @@ class SparseTopClassifier(DeepLabelSetClassifier):
             return criterion
         return SizedLoss(criterion, len(self.classes_))
 
-    def _make_net(self, module, criterion, train, valid, resume):
+    def _make_net(self, module, criterion, train, valid, resume, generator):
         self._shift_invariant = getattr(criterion, "shift_invariant", False)
-        return super()._make_net(module, criterion, train, valid, resume)
+        return super()._make_net(module, criterion, train, valid, resume, generator)
 
     @property
     def _n_outputs(self):

@@ -42,10 +42,13 @@ class Inputs(ABC):
     in_memory : bool
         Whether `take` is a cheap gather. If not, batches are made by the worker processes
         of a torch DataLoader.
+    runs_user_code : bool
+        Whether a transform or a Dataset of the user, which may draw random numbers, is called.
     """
 
     kind = "table"
     in_memory = True
+    runs_user_code = False
 
     @property
     @abstractmethod

@@ -34,6 +34,10 @@ class DatasetInputs(SampleInputs):
         self.dataset = dataset
 
     @property
+    def runs_user_code(self):
+        return not self.in_memory
+
+    @property
     def in_memory(self):
         return self.transform is None and type(self.dataset) is TensorDataset
 

@@ -2,10 +2,12 @@
 
 import copy
 from abc import abstractmethod
+from contextlib import nullcontext
 
 import numpy as np
 import torch
 
+from .._randomness import put_back
 from ._base import ChannelStatistics, Inputs
 
 STAGES = ("train", "eval")
@@ -132,6 +134,10 @@ class SampleInputs(Inputs):
         return self.transforms[STAGES[not self.training]]
 
     @property
+    def runs_user_code(self):
+        return any(transform is not None for transform in self.transforms.values())
+
+    @property
     def sample_shape(self):
         if self._sample_shape is None:
             if not len(self):
@@ -139,7 +145,7 @@ class SampleInputs(Inputs):
             evaluation = copy.copy(self)
             evaluation.training = False
             # Looking at a sample must not change what a seeded transform draws later.
-            with torch.random.fork_rng(devices=[]):
+            with put_back() if self.runs_user_code else nullcontext():
                 sample, views = evaluation._load(self.indices[0])
             self._sample_shape = tuple(sample.shape[1:] if views else sample.shape)
         return self._sample_shape

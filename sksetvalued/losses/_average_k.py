@@ -538,7 +538,8 @@ class ROLELoss(SetLoss, name="role"):
     n_samples, n_classes : int
         Size of the training set, and its number of classes.
     generator : torch.Generator, optional
-        Source of the first estimates; None: one of its own, always the same.
+        Source of the first estimates, that of the fit in an estimator; None: one of its own,
+        always the same.
     reduction : {"mean", "sum", "none"}, default="mean"
         As in :class:`ExpectedPositiveLoss`.
 

@@ -119,8 +119,8 @@ class SetLoss(nn.Module):
     A subclass implements :meth:`sample_losses`; validation, half precision, weights and
     reduction are handled here. Class attributes declare what the loss asks of an estimator,
     which reads them and nothing else, so that a new loss touches one file. Constructor
-    arguments called ``k``, ``class_counts``, ``n_samples``, or like a parameter of the
-    estimator, are supplied by the estimator unless the user sets them in ``loss_params``.
+    arguments called ``k``, ``class_counts``, ``n_samples``, ``generator``, or like a parameter of
+    the estimator, are supplied by the estimator unless the user sets them in ``loss_params``.
 
     Parameters
     ----------

@@ -2,11 +2,11 @@
 
 import torch
 
+from .._randomness import OwnGenerator
 from ..operators._checks import check_number, check_positive_integer
 from ..operators._margins import check_class_counts, check_max_margin
 from ..operators._noised import check_noise, draw_seed, fits_noised, select_noised
 from ._compiled import CompiledHinge
-from ._generator import LossGenerator
 from ._top_k import _TopKLoss, hinge
 
 __all__ = ["NoisedTopKHingeLoss"]
@@ -104,7 +104,7 @@ class NoisedTopKHingeLoss(_TopKLoss, name="noised_hinge"):
         self.scale = scale
         self.max_margin = max_margin
         self.noise = noise
-        self.generator = LossGenerator(generator)
+        self.generator = OwnGenerator(generator)
 
     @classmethod
     def from_estimator(cls, supplied, loss_params):

@@ -5,6 +5,7 @@ from sksetvalued.networks._backbones import MLP, ConvNet, DenseNet
 from sksetvalued.networks._build import backbone_names, build_network
 from sksetvalued.networks._heads import HEADS, CosineHead, LinearHead, TwoHead
 from sksetvalued.networks._network import ColumnScale, Network, Normalize
+from sksetvalued.networks._random import Dropout
 
 __all__ = [
     "HEADS",
@@ -13,6 +14,7 @@ __all__ = [
     "ColumnScale",
     "ConvNet",
     "CosineHead",
+    "Dropout",
     "DenseNet",
     "LinearHead",
     "Network",

@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from sksetvalued.inputs import SparseRows
+from sksetvalued.networks._random import Dropout, drawn
 
 
 class RowLinear(nn.Linear):
@@ -44,6 +45,8 @@ class MLP(nn.Sequential):
         Widths of the hidden layers; empty for a linear model.
     dropout : float in [0, 1), default=0.0
         Share of activations dropped after each layer in training.
+    generator : torch.Generator, optional
+        Source of the initial weights and of the seeds of dropout; torch's default when absent.
 
     Examples
     --------
@@ -53,23 +56,28 @@ class MLP(nn.Sequential):
     torch.Size([5, 32])
     """
 
-    def __init__(self, input_shape, hidden=(256,), dropout=0.0):
+    def __init__(self, input_shape, hidden=(256,), dropout=0.0, generator=None):
         if any(width < 1 for width in hidden):
             raise ValueError(f"hidden must hold widths of at least 1, got {tuple(hidden)!r}.")
         layers = [nn.Flatten()] if len(input_shape) > 1 else []
         width = torch.Size(input_shape).numel()
         for n_units in hidden:
-            layer = nn.Linear if layers else RowLinear
-            layers += [layer(width, n_units), nn.ReLU()]
+            layer = (nn.Linear if layers else RowLinear)(width, n_units, device="meta")
+            layers += [drawn(layer, generator), nn.ReLU()]
             if dropout:
-                layers.append(nn.Dropout(dropout))
+                layers.append(Dropout(dropout, generator))
             width = n_units
         super().__init__(*layers)
 
 
-def _conv_norm_relu(n_in, n_out):
+def _conv(n_in, n_out, size, generator):
+    layer = nn.Conv2d(n_in, n_out, size, padding=size // 2, bias=False, device="meta")
+    return drawn(layer, generator)
+
+
+def _conv_norm_relu(n_in, n_out, generator):
     return nn.Sequential(
-        nn.Conv2d(n_in, n_out, 3, padding=1, bias=False),
+        _conv(n_in, n_out, 3, generator),
         nn.BatchNorm2d(n_out),
         nn.ReLU(inplace=True),
     )
@@ -90,6 +98,8 @@ class ConvNet(nn.Module):
         Channels of the stages.
     dropout : float in [0, 1), default=0.0
         Share of features dropped in training.
+    generator : torch.Generator, optional
+        Source of the initial weights and of the seed of dropout; torch's default when absent.
 
     Examples
     --------
@@ -99,7 +109,7 @@ class ConvNet(nn.Module):
     torch.Size([2, 256])
     """
 
-    def __init__(self, input_shape, widths=(32, 64, 128), dropout=0.0):
+    def __init__(self, input_shape, widths=(32, 64, 128), dropout=0.0, generator=None):
         super().__init__()
         check_image_shape(input_shape, "convnet")
         if not widths or min(widths) < 1:
@@ -107,14 +117,14 @@ class ConvNet(nn.Module):
         stages = []
         n_channels, size = input_shape[0], min(input_shape[1:])
         for width in widths:
-            stages.append(_conv_norm_relu(n_channels, width))
+            stages.append(_conv_norm_relu(n_channels, width, generator))
             if size > 2:
                 stages.append(nn.MaxPool2d(2, ceil_mode=True))
                 size = -(-size // 2)
-            stages.append(_conv_norm_relu(width, width))
+            stages.append(_conv_norm_relu(width, width, generator))
             n_channels = width
         self.stages = nn.Sequential(*stages)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout, generator)
 
     def forward(self, x):
         """Return features of shape (n_samples, 2 * widths[-1])."""
@@ -125,21 +135,21 @@ class ConvNet(nn.Module):
 class _DenseLayer(nn.Module):
     """Add `growth` channels computed from all the channels before."""
 
-    def __init__(self, n_channels, growth, dropout):
+    def __init__(self, n_channels, growth, dropout, generator):
         super().__init__()
         self.norm = nn.BatchNorm2d(n_channels)
-        self.conv = nn.Conv2d(n_channels, growth, 3, padding=1, bias=False)
-        self.dropout = nn.Dropout(dropout)
+        self.conv = _conv(n_channels, growth, 3, generator)
+        self.dropout = Dropout(dropout, generator)
 
     def forward(self, x):
         return torch.cat([x, self.dropout(self.conv(F.relu(self.norm(x))))], dim=1)
 
 
-def _transition(n_channels):
+def _transition(n_channels, generator):
     return nn.Sequential(
         nn.BatchNorm2d(n_channels),
         nn.ReLU(inplace=True),
-        nn.Conv2d(n_channels, n_channels, 1, bias=False),
+        _conv(n_channels, n_channels, 1, generator),
         nn.AvgPool2d(2),
     )
 
@@ -164,6 +174,8 @@ class DenseNet(nn.Module):
         Channels of the first convolution.
     dropout : float in [0, 1), default=0.0
         Share of activations dropped after each convolution of the blocks.
+    generator : torch.Generator, optional
+        Source of the initial weights and of the seeds of dropout; torch's default when absent.
 
     References
     ----------
@@ -180,28 +192,31 @@ class DenseNet(nn.Module):
     torch.Size([2, 40])
     """
 
-    def __init__(self, input_shape, depth=40, growth=40, stem_width=16, dropout=0.0):
+    def __init__(
+        self, input_shape, depth=40, growth=40, stem_width=16, dropout=0.0, generator=None
+    ):
         super().__init__()
         check_image_shape(input_shape, "densenet40_40", min_size=4)
         if depth < 7 or (depth - 4) % 3:
             raise ValueError(f"depth must be 4 more than a multiple of 3, got {depth!r}.")
         layers = OrderedDict()
-        layers["stem"] = nn.Conv2d(input_shape[0], stem_width, 3, padding=1, bias=False)
+        layers["stem"] = _conv(input_shape[0], stem_width, 3, generator)
         n_channels = stem_width
         for block in range(3):
             for layer in range((depth - 4) // 3):
-                layers[f"block{block}_layer{layer}"] = _DenseLayer(n_channels, growth, dropout)
+                name = f"block{block}_layer{layer}"
+                layers[name] = _DenseLayer(n_channels, growth, dropout, generator)
                 n_channels += growth
             if block < 2:
-                layers[f"transition{block}"] = _transition(n_channels)
+                layers[f"transition{block}"] = _transition(n_channels, generator)
         layers["norm"] = nn.BatchNorm2d(n_channels)
         self.layers = nn.Sequential(layers)
-        self._initialize()
+        self._initialize(generator)
 
-    def _initialize(self):
+    def _initialize(self, generator):
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight)
+                nn.init.kaiming_normal_(module.weight, generator=generator)
 
     def forward(self, x):
         """Return features of shape (n_samples, n_channels of the last block)."""

@@ -54,6 +54,7 @@ def build_network(
     n_classes,
     head="linear",
     normalization=None,
+    generator=None,
 ):
     """Build the network that the parameters of an estimator describe.
 
@@ -76,6 +77,9 @@ def build_network(
         Statistics of the training images; those of named weights come before them. Images in
         bytes are divided by 255 in any case. For tables the root mean squares of the columns: a
         perceptron of this package divides those above 1 by it.
+    generator : torch.Generator, optional
+        Source of the initial weights, and of the seeds of dropout, of what is built in; torch's
+        default when absent, as for all other backbones.
 
     Returns
     -------
@@ -109,7 +113,7 @@ def build_network(
         weights = named_weights(backbone, weights) or weights
         body = torchvision_backbone(backbone, params, weights, input_shape)
     else:
-        body = _other_backbone(backbone, params, input_shape)
+        body = _other_backbone(backbone, params, input_shape, generator)
         if weights is not None:
             _load_file(body, weights)
     if len(input_shape) == 1:
@@ -117,7 +121,14 @@ def build_network(
     else:
         normalize = _normalization(normalization, weights, input_shape, is_torchvision)
     n_features = _n_features(nn.Sequential(normalize, body), input_shape, backbone)
-    return Network(normalize, body, HEADS[head](n_features, n_classes))
+    return Network(normalize, body, HEADS[head](n_features, n_classes, generator))
+
+
+def is_built_in(backbone):
+    """Return whether `backbone` is one of this package, by its name, its widths or None."""
+    if isinstance(backbone, str):
+        return backbone in BUILT_IN
+    return backbone is None or isinstance(backbone, tuple | list)
 
 
 def _is_torchvision(backbone):
@@ -133,7 +144,7 @@ def _is_torchvision(backbone):
     )
 
 
-def _other_backbone(backbone, params, input_shape):
+def _other_backbone(backbone, params, input_shape, generator):
     if isinstance(backbone, nn.Module):
         if params:
             raise ValueError(
@@ -158,6 +169,8 @@ def _other_backbone(backbone, params, input_shape):
             f"(input_shape) -> nn.Module, got {backbone!r}."
         )
     _check_params(builder, params, backbone)
+    if is_built_in(backbone):
+        params["generator"] = generator
     try:
         module = builder(input_shape, **params)
     except Exception as error:
@@ -170,7 +183,9 @@ def _other_backbone(backbone, params, input_shape):
 
 def _check_params(builder, params, backbone):
     signature = inspect.signature(builder)
-    known = signature.parameters
+    known = dict(signature.parameters)
+    if is_built_in(backbone):
+        del known["generator"]
     unknown = sorted(set(params) - set(list(known)[1:]))
     if unknown and not any(p.kind is p.VAR_KEYWORD for p in known.values()):
         raise ValueError(

@@ -4,6 +4,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from sksetvalued.networks._random import drawn
+
 
 class LinearHead(nn.Linear):
     """Score classes by an affine map of the features.
@@ -14,6 +16,8 @@ class LinearHead(nn.Linear):
         Width of the features.
     n_classes : int
         Number of scores.
+    generator : torch.Generator, optional
+        Source of the initial weights; torch's default when absent.
 
     Examples
     --------
@@ -23,8 +27,9 @@ class LinearHead(nn.Linear):
     torch.Size([2, 3])
     """
 
-    def __init__(self, n_features, n_classes):
-        super().__init__(n_features, n_classes)
+    def __init__(self, n_features, n_classes, generator=None):
+        super().__init__(n_features, n_classes, device="meta")
+        drawn(self, generator)
 
 
 class CosineHead(nn.Module):
@@ -39,6 +44,8 @@ class CosineHead(nn.Module):
         Width of the features.
     n_classes : int
         Number of scores.
+    generator : torch.Generator, optional
+        Source of the initial weights; torch's default when absent.
 
     References
     ----------
@@ -55,14 +62,14 @@ class CosineHead(nn.Module):
     True
     """
 
-    def __init__(self, n_features, n_classes):
+    def __init__(self, n_features, n_classes, generator=None):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(n_classes, n_features))
-        self.reset_parameters()
+        self.reset_parameters(generator)
 
-    def reset_parameters(self):
+    def reset_parameters(self, generator=None):
         """Draw directions uniformly on the sphere."""
-        nn.init.normal_(self.weight)
+        nn.init.normal_(self.weight, generator=generator)
         with torch.no_grad():
             self.weight.copy_(F.normalize(self.weight, dim=1))
 
@@ -84,6 +91,8 @@ class TwoHead(nn.Module):
         Width of the features.
     n_classes : int
         Number of scores of each head.
+    generator : torch.Generator, optional
+        Source of the initial weights; torch's default when absent.
 
     References
     ----------
@@ -99,10 +108,10 @@ class TwoHead(nn.Module):
     True
     """
 
-    def __init__(self, n_features, n_classes):
+    def __init__(self, n_features, n_classes, generator=None):
         super().__init__()
-        self.scores = nn.Linear(n_features, n_classes)
-        self.proposal_scores = nn.Linear(n_features, n_classes)
+        self.scores = LinearHead(n_features, n_classes, generator)
+        self.proposal_scores = LinearHead(n_features, n_classes, generator)
 
     def forward(self, features):
         """Return ``(scores, proposal_scores)``, each of shape (n_samples, n_classes)."""

@@ -1,11 +1,11 @@
 """Training with skorch; the only place that imports it."""
 
+from .._randomness import rng_state, seeded
 from ._criterion import accepts, make_criterion, take_learned
 from ._data import TrainingSet, make_batches
 from ._monitor import Monitor
 from ._net import SetNet
 from ._predict import iter_outputs
-from ._seeding import rng_state, seeded
 from ._setup import (
     make_callbacks,
     make_net,

@@ -69,10 +69,11 @@ class BatchIndices:
     (Batch normalisation cannot be trained on one sample.)
     """
 
-    def __init__(self, n_samples, batch_size, shuffle):
+    def __init__(self, n_samples, batch_size, shuffle, generator):
         self.n_samples = n_samples
         self.batch_size = batch_size
         self.shuffle = shuffle
+        self.generator = generator
 
     def __len__(self):
         n_full, rest = divmod(self.n_samples, self.batch_size)
@@ -80,7 +81,7 @@ class BatchIndices:
 
     def __iter__(self):
         n = self.n_samples
-        order = torch.randperm(n) if self.shuffle else torch.arange(n)
+        order = torch.randperm(n, generator=self.generator) if self.shuffle else torch.arange(n)
         sizes = [self.batch_size] * (len(self) - 1)
         return iter(order.split([*sizes, n - sum(sizes)]))
 
@@ -121,32 +122,33 @@ class _IndexLists:
             yield indices.tolist()
 
 
-def make_batches(dataset, batch_size, shuffle=False, **loader_params):
+def make_batches(dataset, batch_size, generator, shuffle=False, **loader_params):
     """Return an iterable over the batches of one epoch.
 
     Parameters
     ----------
     dataset : TrainingSet
     batch_size : int
+    generator : torch.Generator
+        Source of the order, and of the seeds of workers.
     shuffle : bool
-        Draw the order from torch's generator.
     **loader_params
         Arguments of :class:`torch.utils.data.DataLoader`; not used for data in memory, and
         those of workers only where there are workers.
     """
-    indices = BatchIndices(len(dataset), batch_size, shuffle)
+    indices = BatchIndices(len(dataset), batch_size, shuffle, generator)
     if dataset.inputs.in_memory:
         return MemoryBatches(dataset, indices)
     # The seeds of workers come from a copy of the generator: the order of the samples is then
     # the same with any number of workers, and as for data in memory.
-    generator = torch.Generator()
-    generator.set_state(torch.get_rng_state())
+    of_workers = torch.Generator()
+    of_workers.set_state(generator.get_state())
     if not loader_params.get("num_workers"):
         loader_params = {k: v for k, v in loader_params.items() if k not in OF_WORKERS}
     return DataLoader(
         dataset,
         batch_sampler=_IndexLists(indices),
         collate_fn=as_is,
-        generator=generator,
+        generator=of_workers,
         **loader_params,
     )

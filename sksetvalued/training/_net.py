@@ -43,10 +43,21 @@ class SetNet(NeuralNet):
         "bf16" runs the network under autocast.
     resumable : bool
         Whether a pickle keeps the state of the optimizer.
+    generator : torch.Generator, optional
+        Source of the order of the batches; needed to train, and not pickled.
     """
 
-    def __init__(self, *args, monitor=None, precision="float32", resumable=False, **kwargs):
+    def __init__(
+        self,
+        *args,
+        monitor=None,
+        precision="float32",
+        resumable=False,
+        generator=None,
+        **kwargs,
+    ):
         super().__init__(*args, **kwargs)
+        self.generator = generator
         self.resumable = resumable
         self.monitor = monitor
         self.precision = precision
@@ -123,7 +134,7 @@ class SetNet(NeuralNet):
         """Return the batches of `dataset`."""
         prefix = "iterator_train" if training else "iterator_valid"
         params = {"shuffle": training, **self.get_params_for(prefix)}
-        return make_batches(dataset, self.batch_size, **params)
+        return make_batches(dataset, self.batch_size, self.generator, **params)
 
     def autocast(self):
         """Return the context in which the network runs."""
@@ -276,7 +287,7 @@ class SetNet(NeuralNet):
             state = super().__getstate__()
         finally:
             self.__dict__["optimizer_"] = optimizer
-        state["monitor"] = None
+        state["monitor"] = state["generator"] = None
         # module_ and criterion_ hold the trained copies; the others would double the file.
         state["module"], state["criterion"] = type(self.module), type(self.criterion)
         return state

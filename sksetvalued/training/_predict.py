@@ -4,8 +4,8 @@ import copy
 
 import torch
 
+from .._randomness import rng_state, seeded
 from ._data import TrainingSet, make_batches
-from ._seeding import rng_state, seeded
 from ._setup import loader_params
 
 
@@ -34,19 +34,21 @@ def iter_outputs(net, inputs, batch_size):
     params = loader_params(inputs, net.device)
     params |= net.get_params_for("iterator_valid")
     params["persistent_workers"] = False
-    batches = make_batches(dataset, batch_size, **params)
-    for x in _samples(batches, inputs, net.device):
+    generator = torch.Generator().manual_seed(0)
+    batches = make_batches(dataset, batch_size, generator, **params)
+    in_process = not (inputs.in_memory or params.get("num_workers"))
+    for x in _samples(batches, net.device, in_process):
         with torch.inference_mode():
             scores = _scores(net, module, criterion, x.to(net.device, non_blocking=True), inputs)
         yield scores
 
 
-def _samples(batches, inputs, device):
-    """Yield the samples; those that are loaded or transformed see reproducible randomness.
+def _samples(batches, device, in_process):
+    """Yield the samples; those that this process loads or transforms see reproducible randomness.
 
     The generators are put back before each batch is handed over.
     """
-    if inputs.in_memory:
+    if not in_process:
         yield from (x for x, _ in batches)
         return
     with seeded(0, device):

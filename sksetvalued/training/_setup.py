@@ -148,7 +148,7 @@ def loader_params(inputs, device):
     }
 
 
-def make_net(module, criterion, inputs, monitor, n_batches, options):
+def make_net(module, criterion, inputs, monitor, n_batches, options, generator=None):
     """Return an initialised :class:`SetNet`.
 
     Parameters
@@ -162,6 +162,8 @@ def make_net(module, criterion, inputs, monitor, n_batches, options):
         Batches in an epoch.
     options : dict
         Training parameters by their names in the estimators; `device` and `batch_size` resolved.
+    generator : torch.Generator, optional
+        Source of the order of the batches; needed to train.
     """
     optimizer, defaults = resolve_optimizer(options["optimizer"])
     net_params = check_net_params(options["net_params"])
@@ -182,6 +184,7 @@ def make_net(module, criterion, inputs, monitor, n_batches, options):
         compile=options["compile"],
         precision=options["precision"],
         monitor=monitor,
+        generator=generator,
         verbose=0,
         **{**params, **net_params},
     )

@@ -1,0 +1,108 @@
+"""Reproducible random numbers: generators of one's own, and torch's own ones, borrowed.
+
+What is written here draws from generators that nobody else draws from. Code of others (modules of
+the user, torchvision) knows no generators but those of the process: they are lent to it, seeded,
+and put back as they were. One thread at a time: exact unless others draw from torch meanwhile.
+"""
+
+import contextlib
+import numbers
+import threading
+
+import torch
+
+_lock = threading.RLock()
+
+
+@contextlib.contextmanager
+def seeded(seed, device="cpu", state=None):
+    """Draw from torch's generators as if seeded, then put them back as they were.
+
+    Threads that train at the same time share the generators of the process: they take turns.
+
+    Parameters
+    ----------
+    seed : int
+        Used when `state` is None.
+    device : str or torch.device
+    state : dict, optional
+        What :func:`rng_state` returned; continues from there.
+    """
+    device = torch.device(device)
+    devices = [device] if device.type == "cuda" else []
+    with _lock, torch.random.fork_rng(devices=devices, device_type="cuda"):
+        if state is None:
+            # torch.manual_seed would also seed the other devices, and for each call keep a stack
+            # trace until CUDA is first used.
+            torch.default_generator.manual_seed(seed)
+            if devices:
+                with torch.cuda.device(device):
+                    torch.cuda.manual_seed(seed)
+        else:
+            torch.set_rng_state(state["cpu"])
+            if devices and "cuda" in state:
+                torch.cuda.set_rng_state(state["cuda"], device)
+        yield
+
+
+def rng_state(device="cpu"):
+    """Return the state of torch's generators that training on `device` draws from."""
+    state = {"cpu": torch.get_rng_state()}
+    if torch.device(device).type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+@contextlib.contextmanager
+def put_back():
+    """Put torch's generator on the processor back as it was."""
+    with _lock, torch.random.fork_rng(devices=[]):
+        yield
+
+
+def _draw_seed(generator):
+    """Return `generator` if it is a seed, else a seed drawn from it."""
+    if isinstance(generator, numbers.Integral) and not isinstance(generator, bool):
+        return int(generator)
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise TypeError(f"generator must be a torch.Generator, an int or None, got {generator!r}.")
+    device = "cpu" if generator is None else generator.device
+    return int(torch.randint(2**62, (), generator=generator, device=device))
+
+
+class OwnGenerator:
+    """Random numbers of one module, apart from torch's default generators.
+
+    Generators are made per device at first use, from one seed; their states are pickled.
+
+    Parameters
+    ----------
+    generator : torch.Generator or int, optional
+        Source of the seed, or the seed; torch's default generator when absent.
+    """
+
+    def __init__(self, generator=None):
+        self.seed = _draw_seed(generator)
+        self._generators = {}
+        self._states = {}
+
+    def on(self, device, fixed=False):
+        """Return the generator for tensors on `device`, or None on the meta device.
+
+        With `fixed` it is a fresh one, which starts at the seed.
+        """
+        if device.type == "meta":
+            return None
+        if fixed:
+            return torch.Generator(device).manual_seed(self.seed)
+        key = str(device)
+        if key not in self._generators:
+            generator = torch.Generator(device).manual_seed(self.seed)
+            if key in self._states:
+                generator.set_state(self._states.pop(key))
+            self._generators[key] = generator
+        return self._generators[key]
+
+    def __getstate__(self):
+        states = {key: generator.get_state() for key, generator in self._generators.items()}
+        return {"seed": self.seed, "_generators": {}, "_states": {**self._states, **states}}

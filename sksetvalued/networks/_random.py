@@ -1,0 +1,105 @@
+"""Random parts of the networks of this package: initial weights and dropout.
+
+They draw from generators that they are given or own, and from torch's default one only where
+none was given.
+"""
+
+import math
+from numbers import Real
+
+import torch
+from torch import nn
+
+from sksetvalued._randomness import OwnGenerator
+
+
+def drawn(layer, generator=None):
+    """Return a linear or convolutional layer, made without weights, with its initial ones.
+
+    Parameters
+    ----------
+    layer : nn.Linear or nn.Conv2d
+        Made with ``device="meta"``, so that nothing was drawn yet.
+    generator : torch.Generator, optional
+        torch's default generator when absent.
+    """
+    device = torch.empty(0).device
+    if device.type == "meta":
+        return layer
+    layer.to_empty(device=device)
+    # What torch's own layers draw, in the same order.
+    nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)
+    if layer.bias is not None:
+        bound = 1 / math.sqrt(layer.weight[0].numel())
+        nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
+    return layer
+
+
+def draw_mask(x, p, generator):
+    """Return a tensor like `x` that is zero with probability `p`, and 1 / (1 - p) elsewhere.
+
+    `p` is rounded to a multiple of 2**-32. Words of integers are drawn several times as fast as
+    numbers that ``bernoulli_`` compares.
+    """
+    words = torch.empty((x.numel() + 1) // 2, dtype=torch.int64, device=x.device)
+    words.random_(-(2**63), None, generator=generator)
+    numbers = words.view(torch.int32)[: x.numel()].view(x.shape)
+    n_dropped = min(round(p * 2**32), 2**32 - 1)
+    mask = torch.empty_like(x, requires_grad=False)
+    torch.ge(numbers, n_dropped - 2**31, out=mask)
+    return mask.mul_(2**32 / (2**32 - n_dropped))
+
+
+class Dropout(nn.Module):
+    """Set a share of the entries to zero in training, and scale up the others.
+
+    It is :class:`torch.nn.Dropout` with a generator of its own: other threads, and other parts of
+    the program, neither change the entries that are dropped nor are changed by them. The state
+    of the generator is pickled and copied with the module. Graphs of ``torch.compile`` break
+    here, as they cannot hold a generator.
+
+    Parameters
+    ----------
+    p : float in [0, 1)
+        Probability that an entry is dropped.
+    generator : torch.Generator or int, optional
+        Where the seed of the module's generator is drawn from, once, by the constructor, or the
+        seed itself. When absent the seed is drawn from torch's default generator.
+
+    Raises
+    ------
+    ValueError
+        If `p` is not in [0, 1).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sksetvalued.networks import Dropout
+    >>> dropout = Dropout(0.5, generator=0)
+    >>> sorted(set(dropout(torch.ones(100)).tolist()))
+    [0.0, 2.0]
+    >>> dropout.eval()(torch.ones(3))
+    tensor([1., 1., 1.])
+    """
+
+    def __init__(self, p, generator=None):
+        super().__init__()
+        if not isinstance(p, Real) or isinstance(p, bool) or not 0 <= p < 1:
+            raise ValueError(f"dropout must be a number in [0, 1), got {p!r}.")
+        self.p = float(p)
+        # Without dropout nothing is drawn, so that the other draws stay what they are.
+        self.generator = OwnGenerator(generator) if p else None
+
+    def forward(self, x):
+        """Return `x`, with entries dropped in training mode."""
+        if not self.training or self.p == 0:
+            return x
+        generator = self.generator.on(x.device)
+        if torch.compiler.is_compiling():
+            from ._outside_graphs import draw_mask_outside_graphs
+
+            return x * draw_mask_outside_graphs(x, self.p, generator)
+        return x * draw_mask(x, self.p, generator)
+
+    def extra_repr(self):
+        return f"p={self.p}"

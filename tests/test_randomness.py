@@ -1,0 +1,269 @@
+"""One random state, one result: dropout with a generator of its own, and fits among threads."""
+
+import contextlib
+import copy
+import pickle
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from sklearn.base import clone
+from sklearn.datasets import load_digits, make_multilabel_classification
+from torch import nn
+
+from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier, load, save
+from sksetvalued.networks import MLP, ConvNet, DenseNet, Dropout, build_network
+from sksetvalued.operators import instruction_set
+
+X, y = load_digits(return_X_y=True)
+X, y = X[:300], y[:300]
+IMAGES = (X.reshape(-1, 8, 8) * 15).astype(np.uint8)
+Y = make_multilabel_classification(300, n_classes=10, random_state=0)[1]
+DROPOUT = {"backbone_params": {"dropout": 0.3}, "max_epochs": 2, "random_state": 0}
+
+
+def weights(clf):
+    return [value.clone() for value in clf.net_.module_.state_dict().values()]
+
+
+def same(first, second):
+    return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+# -- dropout --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("p", [1e-3, 0.3, 0.5, 0.95])
+def test_the_share_that_is_dropped_and_the_mean_that_is_kept(p):
+    n = 400_000
+    dropped = Dropout(p, generator=0)(torch.ones(n, dtype=torch.float64))
+    n_dropped = (dropped == 0).sum().item()
+    assert abs(n_dropped - n * p) < 5 * np.sqrt(n * p * (1 - p))
+    kept = dropped[dropped != 0]
+    torch.testing.assert_close(kept, torch.full_like(kept, 1 / (1 - p)), rtol=1e-9, atol=0)
+    variance = dropped.var().item()
+    assert variance == pytest.approx(p / (1 - p), rel=5 * np.sqrt(abs(1 - 2 * p) / (n * p)) + 1e-4)
+
+
+def test_entries_and_calls_are_dropped_independently():
+    dropout = Dropout(0.5, generator=0)
+    masks = torch.stack([dropout(torch.ones(100_000)) for _ in range(3)]) - 1
+    for lag in (1, 2, 3, 64):
+        assert abs((masks[:, lag:] * masks[:, :-lag]).mean()) < 5 / np.sqrt(300_000 - 3 * lag)
+    for i, j in ((0, 1), (0, 2), (1, 2)):
+        assert abs((masks[i] * masks[j]).mean()) < 5 / np.sqrt(100_000)
+
+
+def test_gradients_pass_where_entries_are_kept():
+    x = torch.randn(50, 7, requires_grad=True)
+    y = Dropout(0.3, generator=0)(x)
+    (gradient,) = torch.autograd.grad(y.sum(), x)
+    assert torch.equal(gradient * x, y)
+
+
+def test_nothing_is_dropped_in_evaluation_or_without_dropout():
+    x = torch.randn(5)
+    assert Dropout(0.5).eval()(x) is x
+    state = torch.get_rng_state()
+    assert Dropout(0)(x) is x
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(0, 3), (3,), (2, 3, 5, 5)])
+def test_type_shape_and_layout_are_kept(dtype, shape):
+    x = torch.ones(shape, dtype=dtype)
+    x = x.to(memory_format=torch.channels_last) if x.ndim == 4 else x
+    dropped = Dropout(0.5, generator=0)(x)
+    assert (dropped.dtype, dropped.shape, dropped.stride()) == (dtype, x.shape, x.stride())
+    assert set(dropped.unique().tolist()) <= {0, 2}
+
+
+@pytest.mark.parametrize("way", [copy.deepcopy, lambda d: pickle.loads(pickle.dumps(d))])
+def test_a_copy_goes_on_with_the_same_draws(way):
+    dropout = Dropout(0.5, generator=0)
+    first = dropout(torch.ones(1000))
+    twin = way(dropout)
+    second = dropout(torch.ones(1000))
+    assert torch.equal(twin(torch.ones(1000)), second)
+    assert not torch.equal(first, second)
+
+
+def test_dropout_works_in_compiled_networks():
+    network = MLP((4,), hidden=(50,), dropout=0.5)
+    twin = copy.deepcopy(network)
+    compiled = torch.compile(network, backend="eager")
+    for _ in range(2):
+        assert torch.equal(compiled(torch.ones(6, 4)), twin(torch.ones(6, 4)))
+
+
+@pytest.mark.parametrize("p", [-0.1, 1.0, float("nan"), "0.5", True, None])
+def test_a_share_that_is_none_is_named(p):
+    with pytest.raises(ValueError, match=r"dropout must be a number in \[0, 1\)"):
+        ConvNet((1, 8, 8), dropout=p)
+
+
+@pytest.mark.parametrize(
+    ("backbone", "shape"), [("mlp", (20,)), ("convnet", (1, 8, 8)), ("densenet40_40", (1, 8, 8))]
+)
+@pytest.mark.parametrize("head", ["linear", "cosine", "two_head"])
+def test_a_generator_decides_the_network_as_torch_would(backbone, shape, head):
+    """The initial weights are those that torch's layers draw from the default generator."""
+
+    def build(generator=None):
+        params = {"depth": 7, "growth": 2} if backbone == "densenet40_40" else None
+        return build_network(backbone, params, None, shape, 3, head, generator=generator)
+
+    state = torch.get_rng_state()
+    own = build(torch.Generator().manual_seed(5)).state_dict()
+    assert torch.equal(torch.get_rng_state(), state)
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        default = build().state_dict()
+    assert same(own.values(), default.values())
+
+
+def test_the_initial_weights_are_those_of_torch():
+    generator = torch.Generator().manual_seed(1)
+    ours = [
+        MLP((20,), generator=generator)[0],
+        ConvNet((3, 8, 8), generator=generator).stages[0][0],
+    ]
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        peers = [nn.Linear(20, 256), nn.Conv2d(3, 32, 3, bias=False)]
+    for layer, peer in zip(ours, peers, strict=True):
+        assert same(layer.parameters(), peer.parameters())
+
+
+@pytest.mark.parametrize("cls", [MLP, ConvNet, DenseNet])
+def test_networks_can_be_built_without_memory(cls):
+    with torch.device("meta"):
+        assert {p.device.type for p in cls((1, 8, 8), dropout=0.5).parameters()} == {"meta"}
+
+
+def test_the_generator_is_no_parameter_of_a_backbone():
+    with pytest.raises(ValueError, match=r"unknown keys \['generator'\]"):
+        build_network("mlp", {"generator": torch.Generator()}, None, (4,), 3)
+
+
+# -- fits among threads ---------------------------------------------------------------------
+
+
+def draws(n=None, stop=None):
+    """Seed the global generators and draw from them `n` times, or until told to stop."""
+    torch.manual_seed(3)
+    np.random.seed(3)
+    drawn = []
+    while not stop.is_set() if n is None else len(drawn) < n:
+        drawn.append((torch.rand(()).item(), torch.randn(3)[0].item(), np.random.rand()))
+        time.sleep(0)
+    return drawn
+
+
+@contextlib.contextmanager
+def disturbed():
+    """Let a thread draw from the global generators, and check that it drew what it would alone."""
+    stop, drawn = threading.Event(), []
+    thread = threading.Thread(target=lambda: drawn.extend(draws(stop=stop)))
+    with torch.random.fork_rng():
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+        assert len(drawn) > 20
+        assert drawn == draws(len(drawn))
+
+
+def fits_in_threads(estimators, data, target):
+    results = [None] * len(estimators)
+
+    def fit(i):
+        results[i] = weights(estimators[i].fit(data, target))
+
+    threads = [threading.Thread(target=fit, args=(i,)) for i in range(len(estimators))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+@pytest.mark.parametrize(
+    ("make", "data", "target"),
+    [
+        (lambda: TopKClassifier(2, **DROPOUT), X, y),
+        (lambda: TopKClassifier(2, validation_fraction=0.2, **DROPOUT), IMAGES, y),
+        (lambda: AverageKClassifier(2, loss="noised_hinge", **DROPOUT), X, y),
+        (lambda: SparseTopClassifier(**DROPOUT), X, Y),
+    ],
+    ids=["top_k", "images", "average_k", "sparse_top"],
+)
+def test_threads_neither_change_fits_nor_are_changed(make, data, target):
+    alone = weights(make().fit(data, target))
+    with disturbed():
+        results = fits_in_threads([make() for _ in range(4)], data, target)
+    assert all(same(alone, result) for result in results)
+
+
+@pytest.mark.parametrize("go_on", ["warm_start", "partial_fit"])
+def test_going_on_goes_on_with_the_draws(go_on):
+    """Also through a pickle, and whatever others draw in between."""
+    clf = TopKClassifier(2, warm_start=True, lr_schedule=None, **DROPOUT).fit(X, y)
+    twin = pickle.loads(pickle.dumps(clf))
+    go_on = {"warm_start": "fit", "partial_fit": "partial_fit"}[go_on]
+    before = clf.net_.module_.backbone[2].generator.on(torch.device("cpu")).get_state()
+    getattr(clf, go_on)(X, y)
+    with disturbed():
+        getattr(twin, go_on)(X, y)
+    assert same(weights(clf), weights(twin))
+    after = clf.net_.module_.backbone[2].generator.on(torch.device("cpu")).get_state()
+    assert not torch.equal(before, after)
+
+
+def test_images_on_disk_are_the_same_with_workers_among_threads(tmp_path):
+    for i, image in enumerate(IMAGES[:40]):
+        Image.fromarray(image).save(tmp_path / f"{i:02d}.png")
+    paths = np.array(sorted(str(path) for path in tmp_path.glob("*.png")))
+    results = []
+    for n_workers in (0, 1):
+        workers = {f"iterator_{part}__num_workers": n_workers for part in ("train", "valid")}
+        with disturbed():
+            clf = TopKClassifier(2, net_params=workers, **DROPOUT).fit(paths, y[:40])
+        results.append(weights(clf))
+    assert same(*results)
+
+
+def backbone_of_the_user(input_shape):
+    return nn.Sequential(nn.Linear(*input_shape, 16), nn.ReLU(), nn.Dropout(0.5))
+
+
+def test_code_of_the_user_finds_seeded_generators_and_leaves_them():
+    clf = TopKClassifier(
+        2,
+        backbone=backbone_of_the_user,
+        warm_start=True,
+        lr_schedule=None,
+        max_epochs=2,
+        random_state=0,
+    )
+    state = torch.get_rng_state()
+    first = weights(clf.fit(X, y))
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.rand(5)
+    assert same(first, weights(clone(clf).fit(X, y)))
+    twin = pickle.loads(pickle.dumps(clf))
+    assert same(weights(clf.partial_fit(X, y)), weights(twin.partial_fit(X, y)))
+
+
+def test_the_instructions_of_the_noise_are_recorded(tmp_path):
+    clf = TopKClassifier(2, max_epochs=1).fit(X, y)
+    assert clf.instruction_set_ == instruction_set()
+    clf.instruction_set_ = "another"
+    save(clf, tmp_path / "clf")
+    assert load(tmp_path / "clf").instruction_set_ == "another"
