@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+from scipy.special import log_softmax
 from sklearn import config_context
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
@@ -22,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from sksetvalued import AverageKClassifier, PlugInClassifier
+from sksetvalued import AverageKClassifier, PlugInClassifier, TopKClassifier
 from sksetvalued._predict import set_scores
 from sksetvalued.metrics import average_set_size, set_coverage_score
 from sksetvalued.rules import AverageError, AverageK, PointwiseError, TopK
@@ -157,6 +158,24 @@ def test_macro_prior_comes_from_the_training_labels(digits):
     _, counts = np.unique(y[keep], return_counts=True)
     np.testing.assert_array_equal(clf.class_counts_, counts)
     np.testing.assert_allclose(clf.rule_.prior_, counts / counts.sum())
+
+
+def test_deep_classifiers_are_asked_for_log_probabilities_in_the_folds_too(digits):
+    X, y, _, _ = digits
+    cut = (y != "one") | (np.arange(len(y)) % 5 == 0)
+    deep = TopKClassifier(2, loss="logit_adjusted", max_epochs=3, random_state=0)
+    rule = AverageK(2, objective="macro", log_scores=True)
+    cv = StratifiedKFold(3)
+    clf = PlugInClassifier(deep, rule, cv=cv).fit(X[cut], y[cut])
+    prior = clf.class_counts_ / clf.class_counts_.sum()
+    scores = np.empty((cut.sum(), 10))
+    for train, test in cv.split(X[cut], y[cut]):
+        model = clone(deep).fit(X[cut][train], y[cut][train])
+        balanced = model._scores(X[cut][test])
+        log_prior = np.log(model.class_counts_ / model.class_counts_.sum())
+        scores[test] = log_softmax(balanced + log_prior, axis=1)
+    expected = rule.set_params(prior=prior).fit(scores)
+    assert clf.rule_.threshold_ == pytest.approx(expected.threshold_, abs=1e-6)
 
 
 def test_log_scores_give_the_same_sets(digits):

@@ -225,6 +225,15 @@ def test_interpolation_is_between_probabilities_on_either_scale(dtype):
         np.testing.assert_array_equal(whole.thresholds_, np.r_[own[:4], 0])
 
 
+def test_interpolation_of_equal_thresholds_is_that_threshold():
+    for score in np.random.default_rng(0).random(200):
+        p, y = np.full((30, 1), score), np.zeros(30, int)
+        for log_scores in (False, True):
+            scores = np.log(p) if log_scores else p
+            params = {"coverage": "class", "interpolation": 0.3, "log_scores": log_scores}
+            assert AverageError(0.1, **params).fit(scores, y).thresholds_[0] == scores[0, 0]
+
+
 # -- too few samples, streams, parameters ------------------------------------------------
 
 

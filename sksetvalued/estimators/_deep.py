@@ -476,6 +476,8 @@ class DeepEstimator(BaseEstimator):
         self._prior_exponent = criterion.prior_exponent
         weight = getattr(criterion, "log_class_weight", None)
         self._log_class_weight = None if weight is None else weight.numpy()
+        self._label_smoothing = float(criterion.label_smoothing)
+        self._smoothed_towards = criterion.smoothed_towards
         n_batches = len(training.make_batches(train, self.batch_size_, generator))
         monitor, options = self._monitor(valid), self._options(resume)
         return training.make_net(

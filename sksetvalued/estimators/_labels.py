@@ -16,6 +16,7 @@ from .._predict import labels_of_sets
 from ..inputs import dataset_targets, input_kind
 from ..training import TrainingSet, split_per_class
 from ._deep import DeepEstimator
+from ._unsmooth import unsmoothed
 
 
 class DeepSetClassifier(ClassifierMixin, DeepEstimator):
@@ -245,16 +246,33 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
     def _log_shift(self):
         """What brings scores to the logarithms of p_y(x), up to a constant for each sample.
 
-        It takes back what the loss did to the prior of the training data.
+        Of what was trained: labels that were smoothed are still so.
         """
         shift = (1 - self._prior_exponent) * np.log(self._prior)
         return shift if self._log_class_weight is None else shift - self._log_class_weight
 
     def _log_proba(self, scores):
-        """Return log p_y(x) under the prior of the training data, in double precision."""
+        """Return log p_y(x) under the prior of the training data, in double precision.
+
+        What the loss did to it is taken back: a shift of the prior, class weights, smoothing.
+        """
         scores = scores.astype(np.float64, copy=False)
         shifted = torch.from_numpy(scores + self._log_shift)
-        return torch.log_softmax(shifted, dim=1).numpy()
+        log_proba = torch.log_softmax(shifted, dim=1)
+        if self._label_smoothing:
+            n_classes = len(self.classes_)
+            prior = self._smoothed_towards == "prior"
+            target = self._prior if prior else np.full(n_classes, 1 / n_classes)
+            log_proba = unsmoothed(log_proba, self._label_smoothing, target)
+        return log_proba.numpy()
+
+    def _predict_log_proba(self, X):
+        """Return log p_y(x) under the prior of the training data, for rules put on top.
+
+        A method of this name is asked for instead of `predict_proba`, which is the softmax of
+        the scores, whatever the loss did to the prior.
+        """
+        return np.concatenate([self._log_proba(scores) for scores in self._iter_scores(X)])
 
     def _combine_views(self, scores):
         """Combine views under the prior of the training data, whatever the loss did to it."""

@@ -17,7 +17,7 @@ from sklearn.utils.validation import (
     has_fit_parameter,
 )
 
-from .._predict import class_scores, labels_of_sets, score_method
+from .._predict import class_scores, labels_of_sets, score_method, unwrap
 from .._validation import check_weights
 
 
@@ -75,6 +75,11 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     A forest of few trees has probabilities that tie, and `AverageK` then stays below its size.
 
     A class that a training fold lacks scores zero probability there.
+
+    Rules are given the probabilities of a classifier; of the deep ones of this package, those
+    under the prior of their training data, whatever their loss did to it. The prior of a macro
+    objective, where the rule has none, is that of `class_counts_`, else that of the labels given
+    to calibrate.
 
     Examples
     --------
@@ -137,7 +142,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         fit_params, split_params = self._route(weight, fit_params)
         folds = check_cv(self.cv, y, classifier=True).split(X, y, **split_params)
         y_score, rows = self._out_of_fold_scores(X, y, folds, kept, fit_params)
-        self.rule_ = clone(self.rule).fit(
+        self.rule_ = self._rule_with_prior(self.class_counts_).fit(
             y_score,
             self._columns(y[rows]),
             sample_weight=None if weight is None else weight[rows],
@@ -150,7 +155,10 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         check_is_fitted(self.estimator)
         self.estimator_ = self.estimator
         self.classes_ = np.asarray(self.estimator.classes_)
-        self._copy_attributes("n_features_in_", "feature_names_in_", "class_counts_")
+        self._copy_attributes("n_features_in_", "feature_names_in_")
+        inner, _ = unwrap(self.estimator)
+        if hasattr(inner, "class_counts_"):
+            self.class_counts_ = np.asarray(inner.class_counts_)
         return self._calibrate(X, y, sample_weight)
 
     def calibrate(self, X, y=None, sample_weight=None):
@@ -185,8 +193,19 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             y = y if y is None else y[kept]
         columns = None if y is None else self._columns(y)
         y_score = self._scores(self.estimator_, X)
-        self.rule_ = clone(self.rule).fit(y_score, columns, sample_weight=weight)
+        rule = self._rule_with_prior(getattr(self, "class_counts_", None))
+        self.rule_ = rule.fit(y_score, columns, sample_weight=weight)
         return self
+
+    def _rule_with_prior(self, class_counts):
+        """Return the rule, not fitted, with the prior of the training data where it needs one."""
+        rule = clone(self.rule)
+        needed = getattr(rule, "objective", None) == "macro" and rule.prior is None
+        if needed and class_counts is not None:
+            # A class that was never seen counts like the rarest, as in the deep estimators.
+            counts = np.maximum(class_counts, class_counts[class_counts > 0].min())
+            rule.set_params(prior=counts / counts.sum())
+        return rule
 
     def predict_set(self, X):
         """Return the set of classes of each sample.
@@ -310,16 +329,29 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     def _scores(self, estimator, X, columns=None, n_classes=None):
         """Return the scores that the rule takes, one column per class."""
-        method = self._score_method(estimator)
-        y_score, _ = class_scores(estimator, X, method)
+        y_score, scale = self._scores_and_scale(estimator, X)
         if columns is not None and len(columns) < n_classes:
-            missing = 0.0 if method == "predict_proba" else -np.inf
+            missing = 0.0 if scale == "proba" else -np.inf
             known, y_score = y_score, np.full((len(y_score), n_classes), missing)
             y_score[:, columns] = known
-        if method == "predict_proba" and getattr(self.rule, "log_scores", False):
-            with np.errstate(divide="ignore"):
-                y_score = np.log(y_score)
-        return y_score
+        wanted = "log_proba" if getattr(self.rule, "log_scores", False) else "proba"
+        if scale in ("decision", wanted):
+            return y_score
+        with np.errstate(divide="ignore"):
+            return np.log(y_score) if wanted == "log_proba" else np.exp(y_score)
+
+    def _scores_and_scale(self, estimator, X):
+        """Return scores of shape (n_samples, n_known_classes), and what they are.
+
+        The estimators of this package give log-probabilities under the prior of their training
+        data, which their `predict_proba` are not after every loss.
+        """
+        if hasattr(unwrap(estimator)[0], "_predict_log_proba"):
+            model, X = unwrap(estimator, X)
+            return model._predict_log_proba(X), "log_proba"
+        method = self._score_method(estimator)
+        scale = "proba" if method == "predict_proba" else "decision"
+        return class_scores(estimator, X, method)[0], scale
 
     def _set_scores(self, X):
         """Return the scores that the rule ranks and thresholds."""

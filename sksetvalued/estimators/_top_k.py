@@ -148,7 +148,7 @@ class TopKClassifier(DeepSetClassifier):
             Columns in the order of `classes_`.
         """
         self._refresh_rule()
-        if self.k >= len(self.classes_):
+        if self.k >= len(self.classes_) or self._label_smoothing:
             return super().predict_set(X)
         inputs = X if isinstance(X, Inputs) else self._check_inputs(X)
         mask = np.zeros((len(inputs), len(self.classes_)), dtype=bool)

@@ -137,6 +137,12 @@ class SetLoss(nn.Module):
         Power of the class prior left in the scores of a network trained with this loss:
         1 when ``softmax(scores)`` estimates p_y(x), 0 when it estimates p_y(x)/prior_y
         up to normalisation.
+    label_smoothing : float
+        Share of each label that the loss spreads over all classes: estimators take it back out
+        of the probabilities that their rules use.
+    smoothed_towards : {"uniform", "prior"}
+        How it is spread: evenly, or by the class frequencies of the training set, which leaves
+        the ratios to the prior in their order.
     targets : tuple of {"label", "indicator"}
         Whether targets are class indices, or indicators of shape (n_samples, n_classes).
     validate : bool
@@ -159,6 +165,8 @@ class SetLoss(nn.Module):
     head = "linear"
     uses_index = False
     prior_exponent = 1.0
+    label_smoothing = 0.0
+    smoothed_towards = "uniform"
     targets = ("label",)
     validate = True
     real_k = False

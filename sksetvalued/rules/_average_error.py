@@ -203,10 +203,15 @@ class AverageError(SetRule):
         return self._interpolated(thresholds, common, interpolation)
 
     def _interpolated(self, thresholds, common, share):
-        if not self.log_scores:
-            return share * np.maximum(thresholds, 0) + (1 - share) * max(common, 0)
-        with np.errstate(divide="ignore"):
-            return np.logaddexp(np.log(share) + thresholds, np.log(1 - share) + common)
+        if self.log_scores:
+            with np.errstate(divide="ignore"):
+                between = np.logaddexp(np.log(share) + thresholds, np.log(1 - share) + common)
+        else:
+            thresholds, common = np.maximum(thresholds, 0), max(common, 0)
+            between = share * thresholds + (1 - share) * common
+        # Rounding would lose the sample that two equal thresholds are at.
+        low, high = np.minimum(thresholds, common), np.maximum(thresholds, common)
+        return np.clip(between, low, high)
 
     def _warn_if_too_few(self, y, weight):
         error, coverage, interpolation = self._promise

@@ -33,8 +33,9 @@ class CriterionAdapter(nn.Module):
     ----------
     criterion : nn.Module
         Called as ``criterion(output, target)``. It may declare `head`, `uses_index`,
-        `prior_exponent` and `scores` as a :class:`sksetvalued.losses.SetLoss` does; to be
-        weighted by samples, it needs a `reduction` that "none" turns off.
+        `prior_exponent`, `label_smoothing`, `smoothed_towards` and `scores` as a
+        :class:`sksetvalued.losses.SetLoss` does; to be weighted by samples, it needs a
+        `reduction` that "none" turns off.
 
     Attributes
     ----------
@@ -49,6 +50,8 @@ class CriterionAdapter(nn.Module):
         self.head = getattr(criterion, "head", "linear")
         self.uses_index = getattr(criterion, "uses_index", False)
         self.prior_exponent = getattr(criterion, "prior_exponent", 1.0)
+        self.label_smoothing = getattr(criterion, "label_smoothing", 0.0)
+        self.smoothed_towards = getattr(criterion, "smoothed_towards", "uniform")
         self._of_log_proba = isinstance(criterion, nn.NLLLoss)
 
     @property

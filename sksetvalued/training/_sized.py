@@ -27,6 +27,8 @@ class SizedLoss(nn.Module):
         self.head = loss.head
         self.uses_index = loss.uses_index
         self.prior_exponent = loss.prior_exponent
+        self.label_smoothing = loss.label_smoothing
+        self.smoothed_towards = loss.smoothed_towards
         self.shift_invariant = getattr(loss, "shift_invariant", False)
 
     def scores(self, output):

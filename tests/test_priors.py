@@ -1,0 +1,178 @@
+"""What a loss does to the prior is taken back: population optima of all losses give equal sets."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from sksetvalued import PlugInClassifier, TopKClassifier
+from sksetvalued.estimators._unsmooth import unsmoothed
+from sksetvalued.losses import CrossEntropyLoss
+from sksetvalued.rules import AverageError, AverageK, PointwiseError, TopK
+from sksetvalued.training._criterion import CriterionAdapter
+
+L = 6
+COUNTS = np.array([60, 30, 15, 8, 4, 3])
+PRIOR = COUNTS / COUNTS.sum()
+WEIGHT = torch.tensor([0.5, 1, 2, 1, 4, 0.25], dtype=torch.float64)
+
+
+class PriorSmoothed(CrossEntropyLoss):
+    """Cross-entropy of labels smoothed towards the prior."""
+
+    smoothed_towards = "prior"
+
+    def __init__(self, class_counts, label_smoothing=0.1):
+        super().__init__()
+        self.label_smoothing = label_smoothing
+        counts = torch.as_tensor(class_counts, dtype=torch.float64)
+        self.register_buffer("prior", counts / counts.sum())
+
+    def forward(self, input, target, sample_weight=None):
+        return super(CrossEntropyLoss, self).forward(input, target, sample_weight)
+
+    def sample_losses(self, input, target):
+        log_p = input.log_softmax(1)
+        own = log_p.gather(1, target[:, None])[:, 0]
+        share = self.label_smoothing
+        return -(1 - share) * own - share * (log_p * self.prior.to(log_p)).sum(1)
+
+
+def cross_entropy(**params):
+    return torch.nn.CrossEntropyLoss(**params)
+
+
+LOSSES = {
+    "cross_entropy": {"loss": "cross_entropy"},
+    "logit_adjusted": {"loss": "logit_adjusted"},
+    "half_adjusted": {"loss": "logit_adjusted", "loss_params": {"tau": 0.5}},
+    "weighted": {"loss": cross_entropy(weight=WEIGHT)},
+    "smoothed": {"loss": cross_entropy(label_smoothing=0.1)},
+    "weighted_smoothed": {"loss": cross_entropy(weight=WEIGHT, label_smoothing=0.2)},
+    "prior_smoothed": {"loss": PriorSmoothed},
+}
+
+
+@pytest.fixture(scope="module")
+def population():
+    """Return true conditional probabilities whose mean is about the prior."""
+    return 0.9 * np.random.default_rng(0).dirichlet(8 * PRIOR, size=40) + 0.1 * PRIOR
+
+
+def minimiser(criterion, eta):
+    """Return the scores that minimise the expected loss at every sample, by Newton's method."""
+    eta = torch.from_numpy(eta)
+    every = torch.arange(eta.shape[1])
+
+    def risk(scores, p):
+        return criterion(scores.expand(len(p), -1), every) @ p
+
+    slope, curvature = torch.func.grad(risk), torch.func.hessian(risk)
+    scores = torch.zeros_like(eta)
+    for _ in range(100):
+        g, h = (torch.func.vmap(f)(scores, eta) for f in (slope, curvature))
+        # A shift of all scores changes nothing: the smallest step is taken.
+        step = (torch.linalg.pinv(h, hermitian=True, rtol=1e-10) @ g[..., None])[..., 0]
+        scores = scores - step.clamp(-1, 1)
+    assert g.abs().max() < 1e-12
+    return scores.numpy()
+
+
+def at_optimum(cls, name, eta, k, **params):
+    """Return a classifier of this loss whose inputs are true probabilities, and scores optimal."""
+
+    class Optimal(cls):
+        def _iter_scores(self, X):
+            X = np.asarray(getattr(X, "X", X))
+            if not hasattr(self, "scores_of_"):
+                return super()._iter_scores(X)
+            return iter([self.scores_of_])
+
+    y = np.repeat(np.arange(L), COUNTS)
+    clf = Optimal(k, max_epochs=1, random_state=0, **LOSSES[name], **params)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        clf.fit(np.random.default_rng(0).random((len(y), L)), y)
+    criterion = clf._criterion(len(y)).double()
+    inner = criterion.criterion if isinstance(criterion, CriterionAdapter) else criterion
+    inner.reduction = "none"
+    clf.scores_of_ = minimiser(inner, eta)
+    return clf
+
+
+@pytest.fixture(scope="module", params=LOSSES)
+def fitted(request, population):
+    return at_optimum(TopKClassifier, request.param, population, 3, objective="macro")
+
+
+def test_log_probabilities_are_those_of_the_population(fitted, population):
+    np.testing.assert_allclose(
+        np.exp(fitted._predict_log_proba(population)), population, atol=1e-10
+    )
+
+
+def rules():
+    return [
+        TopK(2),
+        TopK(2, objective="macro"),
+        AverageK(1.7),
+        AverageK(1.7, objective="macro"),
+        AverageError(0.2, objective="macro"),
+        AverageError(0.3, coverage="class", interpolation=0.5, log_scores=True),
+        PointwiseError(0.2),
+    ]
+
+
+@pytest.mark.parametrize("inside", ["prefit", "pipeline", "frozen"])
+def test_rules_on_top_see_the_population_whatever_the_loss(fitted, population, inside):
+    """Today's probabilities would be adjusted twice."""
+    y = (population.cumsum(1) < np.random.default_rng(1).random((len(population), 1))).sum(1)
+    model = fitted
+    if inside == "pipeline":
+        model = make_pipeline(FunctionTransformer(), fitted)
+    elif inside == "frozen":
+        model = FrozenEstimator(fitted)
+    for rule in rules():
+        if getattr(rule, "objective", "micro") == "macro":
+            truth = type(rule)(**{**rule.get_params(), "prior": PRIOR})
+        else:
+            truth = rule
+        log = getattr(rule, "log_scores", False)
+        scores = np.log(population) if log else population
+        expected = truth.fit(scores, y).predict_set(scores)
+        clf = PlugInClassifier(model, rule, cv="prefit").fit(population, y)
+        assert 0.1 < expected.mean() < 0.9
+        np.testing.assert_array_equal(clf.predict_set(population), expected)
+
+
+def test_the_sets_of_estimators_are_those_of_the_population(fitted, population):
+    expected = TopK(3, objective="macro", prior=PRIOR).fit(population).predict_set(population)
+    np.testing.assert_array_equal(fitted.predict_set(population), expected)
+    fitted.set_params(objective="micro")
+    micro = TopK(3).fit(population).predict_set(population)
+    np.testing.assert_array_equal(fitted.predict_set(population), micro)
+    fitted.set_params(objective="macro")
+    assert (micro != expected).any()
+
+
+@pytest.mark.parametrize("towards", ["uniform", "prior"])
+def test_smoothing_is_taken_out_exactly_and_keeps_the_order_of_what_has_nothing_left(towards):
+    rng = np.random.default_rng(1)
+    target = PRIOR if towards == "prior" else np.full(L, 1 / L)
+    eta = rng.dirichlet(np.full(L, 0.05), size=200)
+    eta /= eta.sum(1, keepdims=True)
+    for epsilon in (1e-3, 0.1, 0.5):
+        smooth = (1 - epsilon) * eta + epsilon * target
+        back = unsmoothed(torch.from_numpy(np.log(smooth)), epsilon, target).exp().numpy()
+        np.testing.assert_allclose(back, eta, atol=1e-12)
+    rough = rng.dirichlet(np.full(L, 0.3), size=200)
+    back = unsmoothed(torch.from_numpy(np.log(rough)), 0.3, np.full(L, 1 / L)).numpy()
+    np.testing.assert_allclose(np.exp(back).sum(1), 1)
+    np.testing.assert_array_equal(np.argsort(back, 1), np.argsort(rough, 1))
+    gone = rough < 0.3 / L
+    assert gone.any()
+    assert np.exp(back[gone]).max() < 1e-40
