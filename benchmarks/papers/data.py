@@ -164,7 +164,7 @@ def cifar100_pack(
     data set at evenly spaced ranks, at most `largest`. With `noise`, the labels of both parts are
     redrawn within the superclasses.
     """
-    pack, images = _image_pack(folder, "cifar100_a.npz")
+    pack, images = image_pack(folder, "cifar100_a.npz")
     y, test = pack["y_fine"].astype(int), pack["is_test"]
     rng = np.random.RandomState(seed)
     ranked = rng.permutation(100)[:n_classes]
@@ -185,7 +185,7 @@ def cifar100_pack(
 
 def grocery_store(folder, seed):
     """Grocery Store with its official split, at 16 x 16 pixels; the seed draws nothing."""
-    pack, images = _image_pack(folder, "grocery_store_48.npz")
+    pack, images = image_pack(folder, "grocery_store_48.npz")
     y = pack["y_fine"].astype(int)
     parts = (pack["split"] == pack["split_names"].tolist().index(n) for n in _PACK_SPLITS)
     return Split(*(a for part in parts for a in (images[part], y[part])))
@@ -195,7 +195,7 @@ _PACK_SPLITS = ("train", "val", "test")
 
 
 @lru_cache(maxsize=1)
-def _image_pack(folder, name):
+def image_pack(folder, name):
     """Return a pack and its images, reduced to 16 x 16 pixels by the means of squares."""
     pack = np.load(_existing(folder / name))
     spec = importlib.util.spec_from_file_location("load_packs", folder / "load_packs.py")

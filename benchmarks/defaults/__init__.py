@@ -1,0 +1,1 @@
+"""What untouched estimators give, beside what other classifiers give."""

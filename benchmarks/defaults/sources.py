@@ -1,0 +1,122 @@
+"""Where the data of the tasks come from, and how they are read.
+
+Files lie in one folder, given by ``--data`` or the environment variable SKSETVALUED_DATA. None of
+them is part of the package. The packs of images, BANKING77 and the Mulan sets are those of the
+other benchmarks; the files below were taken from public repositories.
+"""
+
+import csv
+import gzip
+import hashlib
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..papers.data import DataMissing
+
+LETTER = "davidgasquez/letter-recognition@fe3c4830"
+LANDSAT = "YannisSch/Statlog_Landstat_Satellite_Project@6f315383"
+TREC = "FreedomIntelligence/qnn@77f54937"
+UCI = "loremo/AdaBoost@0732aafd"
+HWU = "xliuhw/NLU-Evaluation-Data@f6071b49"
+
+#: name: (GitHub repository and commit, path in it, SHA-256). Of hwu64.csv the path is that of the
+#: folder whose files */testset/csv/*.csv were joined in the order of their paths.
+FILES = {
+    "letter-recognition.data": (
+        LETTER,
+        "letter-recognition.data",
+        "9b63b12c9425f919cf32a4de0ffbbef25960ddeced6a0c15fc8cf2dbb530b403",
+    ),
+    "sat.trn": (
+        LANDSAT,
+        "data/sat.trn",
+        "8257a4b2da49b394c3de1ec5d76079c0f0b3014916b3bdda23a4dc0cbcec3292",
+    ),
+    "sat.tst": (
+        LANDSAT,
+        "data/sat.tst",
+        "b2d541f5c3b50ed47c270e8b7de20ac413e2549e6c1c5d6098fadbb111aae342",
+    ),
+    "trec_train_5500.label": (
+        TREC,
+        "data/TREC/train_5500.label",
+        "8bd6e79493f43bbd22c364587366a1dced54e1e31259eaa92721a0f526031116",
+    ),
+    "trec_10.label": (
+        TREC,
+        "data/TREC/TREC_10.label",
+        "86ad53c8fc9d397ab2f4be7c967d8efb470b260140557d3e57afad69d1b88b76",
+    ),
+    "hwu64.csv": (
+        HWU,
+        "CrossValidation/autoGeneFromRealAnno/autoGene_2018_03_22-13_01_25_169/CrossValidation",
+        "5fcbcabb47248a273ff1bccd85fd3b34e80fd8915fc54b1d556405ba72f53e5c",
+    ),
+    "pendigits.tra": (
+        UCI,
+        "data/pendigits.tra",
+        "964e13f369674414bbe0118aa2288a745aac37fd7f0c00a18c2973de25727f6c",
+    ),
+    "yeast.txt": (UCI, "data/yeast.txt", "5dfa039fb0e013c435581110171cb753f6b458d0bdaf730d58a1f3d1a1d59557"),
+    "segment.dat": (UCI, "data/segment.dat", "43b511817f08ba099fe1c96e51697c372ea1096ba46daf2a4fa718142a3e71d2"),
+    "abalone.data": (UCI, "data/abalone.data", "1cf84a254e4fa939ac94f11e692e6a5858726b202e9034423b3766c6b8b8203b"),
+    "vowel-context.data": (UCI, "data/vowel-context.data", "d919d6e57d0f41e58639404bceb9de9a615a4fe9019cb38a399db3eebefd5b9e"),
+}
+
+
+def existing(folder, name):
+    """Return the path of a file; raise where it is absent, or not the one that was measured."""
+    path = folder / name
+    if not path.exists():
+        where = "{0}, {1}".format(*FILES[name]) if name in FILES else "see benchmarks/papers"
+        raise DataMissing(f"{path} does not exist ({where})")
+    if name in FILES and hashlib.sha256(path.read_bytes()).hexdigest() != FILES[name][2]:
+        raise DataMissing(f"{path} is not the file of {FILES[name][0]}: its SHA-256 differs")
+    return path
+
+
+def banking77(folder):
+    """Return texts, labels and whether a row is of the official test set."""
+    with gzip.open(existing(folder, "banking77.csv.gz"), "rt", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    texts, labels, split = (
+        np.array([row[name] for row in rows]) for name in ("text", "label", "split")
+    )
+    return texts, labels, split == "test"
+
+
+def trec(folder):
+    """Return the questions and their fine labels, both official parts together."""
+    rows = []
+    for name in ("trec_train_5500.label", "trec_10.label"):
+        rows += existing(folder, name).read_text(encoding="latin-1").splitlines()
+    labels, texts = zip(*(row.split(" ", 1) for row in rows))
+    return np.array(texts), np.array(labels)
+
+
+def hwu64(folder):
+    """Return the texts as their users typed them, each once, and their intents."""
+    with open(existing(folder, "hwu64.csv"), encoding="utf-8") as file:
+        rows = list(csv.reader(file, delimiter=";"))
+    intents = {row[5]: f"{row[1]}_{row[2]}" for row in rows if row[0] != "answerid"}
+    return np.array(list(intents)), np.array(list(intents.values()))
+
+
+def table(folder, name, label, columns, delimiter=",", skip=0):
+    """Return the columns of a text file as numbers, and the column of labels as it is."""
+    rows = np.genfromtxt(
+        existing(folder, name), delimiter=delimiter, dtype=str, skip_header=skip, autostrip=True
+    )
+    return rows[:, columns].astype(np.float64), rows[:, label]
+
+
+def mulan(folder, name):
+    """Return the features and the labels of a multi-label set, as CSR matrices."""
+    pack = np.load(existing(folder / "multilabel", f"{name}.npz"))
+    X = sp.csr_matrix(
+        (pack["X_data"], pack["X_indices"], pack["X_indptr"]), shape=tuple(pack["X_shape"])
+    )
+    ones = np.ones(len(pack["Y_indices"]), np.int64)
+    Y = sp.csr_matrix((ones, pack["Y_indices"], pack["Y_indptr"]), shape=tuple(pack["Y_shape"]))
+    return X, Y
