@@ -58,10 +58,26 @@ FILES = {
         "data/pendigits.tra",
         "964e13f369674414bbe0118aa2288a745aac37fd7f0c00a18c2973de25727f6c",
     ),
-    "yeast.txt": (UCI, "data/yeast.txt", "5dfa039fb0e013c435581110171cb753f6b458d0bdaf730d58a1f3d1a1d59557"),
-    "segment.dat": (UCI, "data/segment.dat", "43b511817f08ba099fe1c96e51697c372ea1096ba46daf2a4fa718142a3e71d2"),
-    "abalone.data": (UCI, "data/abalone.data", "1cf84a254e4fa939ac94f11e692e6a5858726b202e9034423b3766c6b8b8203b"),
-    "vowel-context.data": (UCI, "data/vowel-context.data", "d919d6e57d0f41e58639404bceb9de9a615a4fe9019cb38a399db3eebefd5b9e"),
+    "yeast.txt": (
+        UCI,
+        "data/yeast.txt",
+        "5dfa039fb0e013c435581110171cb753f6b458d0bdaf730d58a1f3d1a1d59557",
+    ),
+    "segment.dat": (
+        UCI,
+        "data/segment.dat",
+        "43b511817f08ba099fe1c96e51697c372ea1096ba46daf2a4fa718142a3e71d2",
+    ),
+    "abalone.data": (
+        UCI,
+        "data/abalone.data",
+        "1cf84a254e4fa939ac94f11e692e6a5858726b202e9034423b3766c6b8b8203b",
+    ),
+    "vowel-context.data": (
+        UCI,
+        "data/vowel-context.data",
+        "d919d6e57d0f41e58639404bceb9de9a615a4fe9019cb38a399db3eebefd5b9e",
+    ),
 }
 
 
@@ -69,7 +85,7 @@ def existing(folder, name):
     """Return the path of a file; raise where it is absent, or not the one that was measured."""
     path = folder / name
     if not path.exists():
-        where = "{0}, {1}".format(*FILES[name]) if name in FILES else "see benchmarks/papers"
+        where = ", ".join(FILES[name][:2]) if name in FILES else "see benchmarks/papers"
         raise DataMissing(f"{path} does not exist ({where})")
     if name in FILES and hashlib.sha256(path.read_bytes()).hexdigest() != FILES[name][2]:
         raise DataMissing(f"{path} is not the file of {FILES[name][0]}: its SHA-256 differs")

@@ -1,0 +1,77 @@
+"""Measure what untouched estimators give: python -m benchmarks.defaults [choose | report | page].
+
+Runs what has no record yet, and writes the page. Without a command it does all three.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from ..papers.data import DataMissing, data_folder
+from ..papers.store import ResultFile, unfinished
+from .contenders import CONTENDERS
+from .measure import measure
+from .tasks import CHOOSE, REPORT, TASKS
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE.parent / "results" / "defaults"
+PAGE = HERE.parent / "defaults.md"
+STAGES = {"choose": CHOOSE, "report": REPORT}
+
+
+def jobs(tasks, contenders, seeds=None):
+    """Return what is to be run, seed by seed, so that an end before time leaves whole seeds."""
+    most = max(TASKS[name].seeds for name in tasks)
+    return [
+        {"task": task, "contender": name, "seed": seed}
+        for seed in range(most if seeds is None else seeds)
+        for task in tasks
+        for name in contenders
+        if seed < TASKS[task].seeds and TASKS[task].kind in CONTENDERS[name].kinds
+    ]
+
+
+def run(results, jobs, folder):
+    """Measure what has no record yet; a task without its data is left out, with a word."""
+    missing = set()
+    for job in unfinished(jobs, results.records()):
+        if job["task"] in missing:
+            continue
+        try:
+            record = measure(job, folder)
+        except DataMissing as reason:
+            missing.add(job["task"])
+            print(f"{job['task']} left out: {reason}", file=sys.stderr)
+            continue
+        if record is None:
+            continue
+        results.append(record)
+        print(f"{job['task']} {job['contender']} {job['seed']}: {record['seconds']:.1f} s",
+              file=sys.stderr, flush=True)  # fmt: skip
+
+
+def main(argv=None):
+    """Run the stages that the arguments name, and write the page."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.defaults", description=__doc__)
+    parser.add_argument("command", nargs="?", choices=[*STAGES, "page"])
+    parser.add_argument("--data", help="folder of the data sets")
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, metavar="task")
+    parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, metavar="contender")
+    parser.add_argument("--seeds", type=int, help="at most so many splits of a task")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the results")
+    parser.add_argument("--page", type=Path, default=PAGE)
+    args = parser.parse_args(argv)
+    for stage, tasks in STAGES.items():
+        if args.command in (stage, None):
+            chosen = [name for name in tasks if args.tasks is None or name in args.tasks]
+            wanted = jobs(chosen, args.contenders or CONTENDERS, args.seeds) if chosen else []
+            run(ResultFile(args.results / f"{stage}.jsonl"), wanted, data_folder(args.data))
+    if args.command in ("page", None):
+        from .report import write
+
+        write(args.page, args.results)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""Who takes part: other classifiers, and our estimators as they come or with a part removed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from scipy.sparse import issparse
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, KFold
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from sksetvalued import AverageKClassifier, TopKClassifier
+
+OURS = ("top_k", "average_k")
+
+
+@dataclass(frozen=True)
+class Contender:
+    """How a classifier is built, where it takes part, and which columns it is judged in.
+
+    Parameters
+    ----------
+    build : callable
+        ``build(task, X, seed)`` returns a classifier, not fitted.
+    kinds : tuple of str
+        Kinds of tasks.
+    columns : {"both", "top_k", "average_k"}
+        An estimator of ours is judged by its own sets only.
+    most_classes : int
+        Tasks with more are left out: boosting fits a tree per class and round.
+    """
+
+    build: Callable
+    kinds: tuple = ("text", "table", "image")
+    columns: str = "both"
+    most_classes: int = 1000
+
+
+def _scaled(model, X):
+    """Put a StandardScaler before a model that needs one; ours do without."""
+    return model if issparse(X) else make_pipeline(StandardScaler(), model)
+
+
+def logistic(task, X, seed):
+    model = GridSearchCV(
+        _scaled(LogisticRegression(max_iter=300), X),
+        {("C" if issparse(X) else "logisticregression__C"): LOGISTIC_C[task.kind]},
+        cv=KFold(3, shuffle=True, random_state=seed),
+    )
+    return model
+
+
+#: Ten times smaller for tables, whose columns have variance one.
+LOGISTIC_C = {"text": (1, 10, 100), "table": (0.1, 1, 10), "image": (0.01, 0.1, 1)}
+
+
+def perceptron(task, X, seed):
+    return _scaled(MLPClassifier((256,), random_state=seed), X)
+
+
+def boosting(task, X, seed):
+    return HistGradientBoostingClassifier(random_state=seed)
+
+
+def forest(task, X, seed):
+    return RandomForestClassifier(random_state=seed)
+
+
+def _ours(cls, **params):
+    def build(task, X, seed):
+        k = task.k if cls is TopKClassifier else task.average_k
+        return cls(k, random_state=seed, **params)
+
+    return build
+
+
+CONTENDERS = {
+    "logistic": Contender(logistic, ("text", "table")),
+    "perceptron": Contender(perceptron, ("text", "table")),
+    "boosting": Contender(boosting, ("table",), most_classes=12),
+    "forest": Contender(forest, ("table",)),
+    "top_k": Contender(_ours(TopKClassifier), columns="top_k"),
+    "average_k": Contender(_ours(AverageKClassifier), columns="average_k"),
+}

@@ -1,0 +1,95 @@
+"""One fit of one contender on one split of a task."""
+
+import base64
+import resource
+import warnings
+import zlib
+
+import numpy as np
+import torch
+
+from sksetvalued.rules import AverageK, TopK
+
+from .contenders import CONTENDERS
+from .tasks import TASKS
+
+COLUMNS = ("top_1", "top_k", "average_k", "top_k_macro", "average_k_macro")
+
+
+def cpu_seconds():
+    """Return the processor time of this process so far."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def draw(task, folder, seed):
+    """Return the split of a task that a seed draws."""
+    return TASKS[task].load(folder, np.random.RandomState(seed))
+
+
+def measure(job, folder):
+    """Return the record of a job, a dict with "task", "contender" and "seed", or None.
+
+    Coverages are of sets of equal size: thresholds are set on the test samples, whose labels
+    take no part. A record holds which test rows were covered, so that contenders can be
+    compared row by row.
+    """
+    torch.set_num_threads(1)
+    task, contender = TASKS[job["task"]], CONTENDERS[job["contender"]]
+    split = draw(job["task"], folder, job["seed"])
+    if len(np.unique(split.y_train)) > contender.most_classes:
+        return None
+    start = cpu_seconds()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = contender.build(task, split.X_train, job["seed"])
+        model.fit(split.X_train, split.y_train)
+    seconds = cpu_seconds() - start
+    proba = np.asarray(model.predict_proba(split.X_test), dtype=np.float64)
+    columns = np.searchsorted(model.classes_, split.y_test)
+    prior = np.bincount(np.searchsorted(model.classes_, split.y_train)) / len(split.y_train)
+    covered = coverages(proba, columns, prior, task, contender.columns)
+    record = {"task": job, "seconds": round(seconds, 3), "n": len(columns)}
+    record["covered"] = {name: pack(hits) for name, hits in covered.items()}
+    record["coverage"] = {
+        name: mean(hits, columns, name.endswith("macro")) for name, hits in covered.items()
+    }
+    if hasattr(model, "threshold_"):
+        record["size"] = float(model.predict_set(split.X_test).sum(1).mean())
+    return record
+
+
+def coverages(proba, y, prior, task, which):
+    """Return by column which samples are covered."""
+    rows = np.arange(len(y))
+    proba = np.maximum(proba, np.finfo(float).tiny)
+    covered = {"top_1": proba.argmax(1) == y}
+    rules = {}
+    if which != "average_k":
+        rules["top_k"] = (TopK, task.k)
+    if which != "top_k":
+        rules["average_k"] = (AverageK, task.average_k)
+    for name, (rule, k) in rules.items():
+        for objective, suffix in (("micro", ""), ("macro", "_macro")):
+            sets = rule(k, objective=objective, prior=prior).fit(proba).predict_set(proba)
+            covered[name + suffix] = sets[rows, y]
+    return covered
+
+
+def mean(hits, y, macro):
+    """Return the mean in percent, over samples or over classes."""
+    if not macro:
+        return 100 * float(hits.mean())
+    counts = np.bincount(y)
+    shares = np.bincount(y, weights=hits)[counts > 0] / counts[counts > 0]
+    return 100 * float(shares.mean())
+
+
+def pack(hits):
+    """Return booleans as text."""
+    return base64.b64encode(zlib.compress(np.packbits(hits).tobytes(), 9)).decode()
+
+
+def unpack(text, n):
+    """Return the booleans of a text."""
+    return np.unpackbits(np.frombuffer(zlib.decompress(base64.b64decode(text)), np.uint8))[:n] > 0
