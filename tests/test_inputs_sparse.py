@@ -95,6 +95,23 @@ def test_only_few_values_are_worth_it(density):
     assert isinstance(batch, SparseRows) == (density < 0.05)
 
 
+def scores_by_dense_batches(clf, X, y, monkeypatch):
+    """Return the scores of X by a classifier trained without SparseRows."""
+    with monkeypatch.context() as patch:
+        patch.setattr(SparseInputs, "largest_density", -1)
+        return clf.fit(X, y).decision_function(X)
+
+
+@pytest.mark.parametrize("s", [1e-6, 1e6])
+def test_the_scale_of_sparse_columns_is_without_effect(s):
+    X, y = table()
+    scales = np.where(np.arange(X.shape[1]) % 2, s, 1 / s)
+    clf = TopKClassifier(k=2, max_epochs=4, random_state=0)
+    scores = clf.fit(X, y).decision_function(X)
+    scaled = sp.csr_matrix(X.multiply(scales))
+    np.testing.assert_allclose(clf.fit(scaled, y).decision_function(scaled), scores, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     "clf",
     [
@@ -105,10 +122,10 @@ def test_only_few_values_are_worth_it(density):
         AverageKClassifier(k=2, backbone=(16, 8), validation_fraction=0.2),
     ],
 )
-def test_training_on_a_sparse_table_is_training_on_the_dense_one(clf, monkeypatch):
+def test_training_on_sparse_batches_is_training_on_dense_ones(clf, monkeypatch):
     X, y = table()
     clf.set_params(max_epochs=4, random_state=0)
-    dense = clf.fit(X.toarray(), y).decision_function(X.toarray())
+    dense = scores_by_dense_batches(clf, X, y, monkeypatch)
     assert np.ptp(dense) > 0.1
     monkeypatch.setattr(sp.csr_matrix, "toarray", None)
     monkeypatch.setattr(sp.csr_array, "toarray", None)
@@ -141,10 +158,10 @@ def test_a_saved_model_gives_the_same_scores(tmp_path):
     np.testing.assert_array_equal(loaded.predict_set(X.toarray()), clf.predict_set(X))
 
 
-def test_sparse_tables_of_several_labels():
+def test_sparse_tables_of_several_labels(monkeypatch):
     X, y = table()
     Y = np.eye(N_CLASSES, dtype=int)[y] | np.eye(N_CLASSES, dtype=int)[(y + 1) % N_CLASSES]
     clf = SparseTopClassifier(size=2, max_epochs=4, random_state=0)
-    dense = clf.fit(X.toarray(), Y).decision_function(X.toarray())
+    dense = scores_by_dense_batches(clf, X, Y, monkeypatch)
     for targets in (Y, sp.csr_matrix(Y)):
         np.testing.assert_allclose(clf.fit(X, targets).decision_function(X), dense, atol=1e-4)

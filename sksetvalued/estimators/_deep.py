@@ -64,6 +64,11 @@ def _from_library(value):
     return str(code.__module__).partition(".")[0] in LIBRARIES
 
 
+def _is_perceptron(backbone):
+    """Return whether a backbone for tables is a perceptron of ours."""
+    return backbone is None or isinstance(backbone, tuple | list) or backbone == "mlp"
+
+
 class _HiddenParameter:
     """A parameter that is no attribute.
 
@@ -231,8 +236,8 @@ class DeepEstimator(BaseEstimator):
     def _check_inputs(self, X, reset=False, training=False):
         """Validate X, and remember its form if `reset`; return its inputs.
 
-        Training is in single precision. Prediction follows the precision of a table where the
-        network is ours and on the CPU, so that scores do not depend on the batch at all.
+        A perceptron of ours centres the columns of a table before it rounds them to the precision
+        of its weights; other networks get single precision.
         """
         kind = input_kind(X)
         if kind == "table":
@@ -240,10 +245,10 @@ class DeepEstimator(BaseEstimator):
             X = validate_data(
                 self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=reset
             )
-            keep = not training and self._built_in_network() and self.net_.device == "cpu"
-            if not keep:
+            if training or not self._predicts_in_double(X.dtype):
                 self._check_single_precision(X)
-            dtype = None if keep else torch.float32
+            backbone = self.backbone if training else self._network_params["backbone"]
+            dtype = None if _is_perceptron(backbone) else torch.float32
             inputs = table_inputs(X, dtype, keep_sparse=not self.compile)
         else:
             inputs = media_inputs(X, kind, vars(self)["transform"])
@@ -306,10 +311,15 @@ class DeepEstimator(BaseEstimator):
                 "transform tables by the steps of a Pipeline."
             )
 
-    def _built_in_network(self):
-        plain = self.precision == "float32" and not self.compile
-        backbone = self._network_params["backbone"]
-        return plain and (backbone in (None, "mlp") or isinstance(backbone, tuple))
+    def _predicts_in_double(self, dtype):
+        """Return whether scores are computed in double precision.
+
+        They are where X is and the network is ours and on the CPU, so that they do not depend on
+        the batch at all.
+        """
+        plain = self.precision == "float32" and not self.compile and self.net_.device == "cpu"
+        perceptron = _is_perceptron(self._network_params["backbone"])
+        return plain and perceptron and dtype in (np.float64, torch.float64)
 
     def _check_weights(self, sample_weight, n_samples):
         """Return the sample weights as float32, or None."""
@@ -419,9 +429,8 @@ class DeepEstimator(BaseEstimator):
 
     def _new_net(self, train, valid, n_outputs, resume, generator):
         criterion = self._checked_criterion(train, resume, generator)
-        perceptron = self.backbone in (None, "mlp") or isinstance(self.backbone, tuple | list)
         statistics = None
-        if perceptron or len(self.input_shape_) == 3:
+        if _is_perceptron(self.backbone) or len(self.input_shape_) == 3:
             statistics = train.inputs.statistics(train.sample_weight)
         if len(self.input_shape_) == 3:
             self._image_range = statistics[2:]
@@ -529,7 +538,8 @@ class DeepEstimator(BaseEstimator):
         inputs = X if isinstance(X, Inputs) else self._check_inputs(X)
         batch_size = 1024 if inputs.kind == "table" else max(self.batch_size_, 32)
         batch_size = int(np.clip(CHUNK_SIZE // self._n_outputs, 16, batch_size))
-        for scores in training.iter_outputs(self.net_, inputs, batch_size):
+        double = self._predicts_in_double(getattr(inputs, "dtype", None))
+        for scores in training.iter_outputs(self.net_, inputs, batch_size, double):
             if scores.ndim == 3:
                 scores = self._combine_views(scores)
             yield scores.cpu().numpy()

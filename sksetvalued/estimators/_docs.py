@@ -7,8 +7,9 @@ backbone : None, tuple of int, str, nn.Module or callable, default=None
     What turns a sample into features. None is a perceptron with one hidden layer of 256 units
     for tables and a small convolutional network for images; a tuple gives the hidden widths; a
     name is "mlp", "convnet", "densenet40_40" or a classification model of torchvision; a
-    callable takes the shape of a sample and returns a module. The perceptron divides columns of
-    a table whose root mean square in the training data is above 1 by it; images are standardised.
+    callable takes the shape of a sample and returns a module. The perceptron centres and scales
+    the columns of a table by the training data (of a sparse one it scales the stored values);
+    `partial_fit` takes the statistics of its first piece. Images are standardised.
 backbone_params : dict, default=None
     Arguments of a named or callable backbone.
 weights : str or path, default=None

@@ -17,7 +17,7 @@ from skorch.history import History
 
 from .. import training
 from .._version import __version__
-from ..networks import ChannelStatistics, build_network
+from ..networks import ChannelStatistics, ColumnStatistics, build_network
 from ..networks._torchvision import named_weights
 from ..rules import AverageK, TopK
 from ._average_k import AverageKClassifier
@@ -351,7 +351,7 @@ def _backbone_params(backbone, backbone_params, weights):
 
 def _statistics(state):
     if "normalize.scale" in state:
-        return state["normalize.scale"]
+        return ColumnStatistics(state["normalize.mean"], state["normalize.scale"])
     if "normalize.mean" not in state:
         return None
     mean, std = (state[f"normalize.{name}"].flatten().tolist() for name in ("mean", "std"))

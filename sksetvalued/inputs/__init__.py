@@ -8,7 +8,7 @@ import scipy.sparse as sp
 import torch
 from torch.utils.data import Dataset
 
-from ._base import TEXTS_REMEDY, ChannelStatistics, Inputs
+from ._base import TEXTS_REMEDY, ChannelStatistics, ColumnStatistics, Inputs
 from ._images import ImageInputs
 from ._paths import PathInputs
 from ._tables import ArrayInputs, SparseInputs, SparseRows
@@ -17,6 +17,7 @@ from ._torch_datasets import DatasetInputs, dataset_targets
 __all__ = [
     "ArrayInputs",
     "ChannelStatistics",
+    "ColumnStatistics",
     "Inputs",
     "SparseInputs",
     "SparseRows",

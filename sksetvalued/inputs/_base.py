@@ -3,6 +3,8 @@
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
+import torch
+
 TEXTS_REMEDY = "Texts go through a vectorizer first, as in make_pipeline(TfidfVectorizer(), ...)."
 
 
@@ -29,6 +31,27 @@ class ChannelStatistics(NamedTuple):
     std: tuple
     low: float = 0.0
     high: float = 1.0
+
+
+class ColumnStatistics(NamedTuple):
+    """Mean and spread of the columns of a table.
+
+    Parameters
+    ----------
+    mean, std : DoubleTensor of shape (n_features,)
+        Of sparse tables, which cannot be centred, the mean is zero and the spread is taken
+        around it.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sksetvalued.networks import ColumnStatistics
+    >>> ColumnStatistics(torch.tensor([1980.0]), torch.tensor([25.0])).mean
+    tensor([1980.])
+    """
+
+    mean: torch.Tensor
+    std: torch.Tensor
 
 
 class Inputs(ABC):
@@ -82,9 +105,8 @@ class Inputs(ABC):
 
         Returns
         -------
-        statistics : ChannelStatistics, Tensor or None
-            The channels of images; of tables the root mean square of each column, which the
-            weights enter.
+        statistics : ChannelStatistics, ColumnStatistics or None
+            Of the channels of images, or of the columns of tables, which the weights enter.
         """
         return None
 

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from ._base import Inputs
+from ._base import ColumnStatistics, Inputs
 
 #: Entries that are squared together.
 AT_ONCE = 1 << 18
@@ -55,12 +55,18 @@ class ArrayInputs(Inputs):
         return type(self)(self.data[torch.as_tensor(indices)])
 
     def statistics(self, sample_weight=None):
+        mean = self._weighted_mean(sample_weight, lambda rows: rows)
+        # Around the mean in a second pass: differences of large squares would lose the spread.
+        variance = self._weighted_mean(sample_weight, lambda rows: (rows - mean).square())
+        return ColumnStatistics(mean, variance.sqrt())
+
+    def _weighted_mean(self, sample_weight, function):
         weight = _shares(sample_weight, len(self))
         total = torch.zeros(self.sample_shape[0], dtype=torch.float64)
         n_rows = max(1, AT_ONCE // max(len(total), 1))
         for rows, share in zip(self.data.split(n_rows), weight.split(n_rows)):
-            total += share @ rows.double().square()
-        return total.sqrt()
+            total += share @ function(rows.double())
+        return total
 
     def to(self, device):
         if torch.device(device).type == "cuda":
@@ -157,8 +163,15 @@ class SparseInputs(Inputs):
         return type(self)(self.data[np.asarray(indices)], keep_sparse=self.keep_sparse)
 
     def statistics(self, sample_weight=None):
+        # Centring would fill the zeros. The spread of a column is that of its stored values, so
+        # that a rare word counts where it occurs like a common one; rows get a norm of about 1.
         share = _shares(sample_weight, len(self)).numpy()
-        squares = np.square(self.data.data, dtype=np.float64)
-        squares *= np.repeat(share, np.diff(self.data.indptr))
-        total = np.bincount(self.data.indices, weights=squares, minlength=self.data.shape[1])
-        return torch.from_numpy(total).sqrt()
+        weights = np.repeat(share, np.diff(self.data.indptr))
+        squares = self._sums(weights * np.square(self.data.data, dtype=np.float64))
+        stored = self._sums(weights)
+        spread = np.sqrt(squares / np.where(stored > 0, stored, 1) * stored.sum())
+        return ColumnStatistics(torch.zeros(len(spread)), torch.from_numpy(spread))
+
+    def _sums(self, values):
+        """Return the sum of one value for each stored one, by column."""
+        return np.bincount(self.data.indices, weights=values, minlength=self.data.shape[1])

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from .._randomness import put_back
-from ._base import ChannelStatistics, Inputs
+from ._base import ChannelStatistics, ColumnStatistics, Inputs
 
 STAGES = ("train", "eval")
 CHANNEL_COUNTS = (1, 3, 4)
@@ -205,7 +205,7 @@ class SampleInputs(Inputs):
 
 
 def column_statistics(inputs, n_samples=N_STATISTICS_SAMPLES):
-    """Return the root mean square of each column of vectors, on samples spread evenly.
+    """Return the mean and the spread of each column of vectors, on samples spread evenly.
 
     Parameters
     ----------
@@ -215,20 +215,18 @@ def column_statistics(inputs, n_samples=N_STATISTICS_SAMPLES):
 
     Returns
     -------
-    root_mean_squares : DoubleTensor of shape (n_features,)
+    statistics : ColumnStatistics
 
     Raises
     ------
     ValueError
         Values that are not finite.
     """
-    count, total = 0, 0.0
-    for batch in _spread_batches(inputs, n_samples):
-        rows = batch.double().flatten(0, -2)
-        count, total = count + len(rows), total + rows.square().sum(0)
-    if not torch.isfinite(total).all():
+    batches = _spread_batches(inputs, n_samples)
+    rows = torch.cat([batch.double().flatten(0, -2) for batch in batches])
+    if not torch.isfinite(rows).all():
         raise ValueError("X holds samples with NaN or infinite values.")
-    return (total / count).sqrt()
+    return ColumnStatistics(rows.mean(0), rows.std(0, correction=0))
 
 
 def _spread_batches(inputs, n_samples):

@@ -1,6 +1,6 @@
 """Backbones, heads, and the network that joins them."""
 
-from sksetvalued.inputs import ChannelStatistics
+from sksetvalued.inputs import ChannelStatistics, ColumnStatistics
 from sksetvalued.networks._backbones import MLP, ConvNet, DenseNet
 from sksetvalued.networks._build import backbone_names, build_network
 from sksetvalued.networks._heads import HEADS, CosineHead, LinearHead, TwoHead
@@ -12,6 +12,7 @@ __all__ = [
     "MLP",
     "ChannelStatistics",
     "ColumnScale",
+    "ColumnStatistics",
     "ConvNet",
     "CosineHead",
     "Dropout",

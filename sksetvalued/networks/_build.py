@@ -29,6 +29,9 @@ BUILT_IN = {
 }
 LARGEST_SIZE_TRIED = 512
 
+#: Spread, in units of the mean, that may be the rounding of a constant.
+ROUNDING = 1e-12
+
 
 def backbone_names():
     """Return every name that `backbone` accepts.
@@ -73,10 +76,10 @@ def build_network(
         Number of scores, 2 for a binary problem.
     head : {"linear", "cosine", "two_head"}
         What turns features into scores.
-    normalization : ChannelStatistics, pair (mean, std), Tensor of shape (n_features,) or None
+    normalization : ChannelStatistics, ColumnStatistics, pair (mean, std) or None
         Statistics of the training images; those of named weights come before them. Images in
-        bytes are divided by 255 in any case. For tables the root mean squares of the columns: a
-        perceptron of this package divides those above 1 by it.
+        bytes are divided by 255 in any case. For tables the statistics of the columns, which a
+        perceptron of this package centres and scales.
     generator : torch.Generator, optional
         Source of the initial weights, and of the seeds of dropout, of what is built in; torch's
         default when absent, as for all other backbones.
@@ -211,16 +214,16 @@ def _load_file(body, weights):
     load_weights(body, weights)
 
 
-def _column_scale(root_mean_squares, body):
+def _column_scale(statistics, body):
     """Return the first layer for tables.
 
-    Columns of large values would make scores that no noise and no margin matters to. Only a
-    perceptron of ours surely takes its columns for quantities.
+    Only a perceptron of ours surely takes its columns for quantities. A column that does not vary
+    is left as wide as it is.
     """
-    if root_mean_squares is None or not isinstance(body, MLP):
+    if statistics is None or not isinstance(body, MLP):
         return nn.Identity()
-    scale = torch.as_tensor(root_mean_squares, dtype=torch.float32).clamp(min=1.0)
-    return ColumnScale(scale) if (scale > 1).any() else nn.Identity()
+    mean, std = statistics
+    return ColumnScale(mean, torch.where(std > ROUNDING * mean.abs(), std, 1.0))
 
 
 def _normalization(statistics, weights, input_shape, is_torchvision):

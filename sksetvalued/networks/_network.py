@@ -40,29 +40,34 @@ class Normalize(nn.Module):
 
 
 class ColumnScale(nn.Module):
-    """Divide the columns of a table, dense or sparse, by given numbers.
+    """Centre and scale the columns of a table.
+
+    The mean is subtracted in double precision, so that a large one costs no digits; what comes
+    out has the precision of the network. Sparse rows are scaled only.
 
     Parameters
     ----------
-    scale : Tensor of shape (n_features,)
+    mean, scale : Tensor of shape (n_features,)
 
     Examples
     --------
     >>> import torch
     >>> from sksetvalued.networks import ColumnScale
-    >>> ColumnScale(torch.tensor([1.0, 10.0]))(torch.tensor([[1.0, 20.0]]))
-    tensor([[1., 2.]])
+    >>> scale = ColumnScale(torch.tensor([0.0, 1e4]), torch.tensor([1.0, 1e-4]))
+    >>> scale(torch.tensor([[1.0, 1e4 + 1e-4]], dtype=torch.float64))
+    tensor([[1.0000, 1.0000]])
     """
 
-    def __init__(self, scale):
+    def __init__(self, mean, scale):
         super().__init__()
+        self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.float64))
         self.register_buffer("scale", torch.as_tensor(scale, dtype=torch.float32))
 
     def forward(self, x):
-        """Return the scaled batch."""
+        """Return the scaled batch, in the precision of `scale`."""
         if not isinstance(x, SparseRows):
-            return x / self.scale
-        values = x.values / self.scale[x.columns.long()]
+            return (x - self.mean).to(self.scale.dtype) / self.scale
+        values = x.values.to(self.scale.dtype) / self.scale[x.columns.long()]
         return SparseRows(x.columns, x.starts, values, x.n_columns)
 
 

@@ -9,17 +9,16 @@ from ._data import TrainingSet, make_batches
 from ._setup import loader_params
 
 
-def iter_outputs(net, inputs, batch_size):
+def iter_outputs(net, inputs, batch_size, double=False):
     """Yield the outputs of the trained network, in eval mode, batch by batch.
-
-    A table in double precision on the CPU is passed through a copy of the network in double
-    precision, so that the scores of a sample do not depend on the batch it is in.
 
     Parameters
     ----------
     net : SetNet
     inputs : Inputs
     batch_size : int
+    double : bool, default=False
+        Whether to compute with a copy of the network in double precision.
 
     Yields
     ------
@@ -27,7 +26,7 @@ def iter_outputs(net, inputs, batch_size):
         Scores, on the device of the network.
     """
     module, criterion = net.module_, net.criterion_
-    if getattr(inputs, "dtype", None) == torch.float64:
+    if double:
         module = copy.deepcopy(module).double()
     module.eval()
     dataset = TrainingSet(inputs, torch.zeros(len(inputs), dtype=torch.int8))

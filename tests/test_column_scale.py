@@ -1,0 +1,54 @@
+"""Columns of tables are centred and scaled, in double precision, inside the network."""
+
+import numpy as np
+import pytest
+import torch
+
+from sksetvalued import TopKClassifier, load, save
+from sksetvalued.inputs import ArrayInputs
+from sksetvalued.networks import ColumnScale
+
+Z = np.random.default_rng(0).standard_normal((200, 6))
+Y = (Z[:, :3].argmax(1) + 3 * (Z[:, 3] > 0)).astype(int)
+
+
+@pytest.mark.parametrize("m", [0.0, 1e4, -1e4])
+@pytest.mark.parametrize("s", [1e-6, 1.0, 1e6])
+def test_units_are_without_effect(s, m):
+    mean, std = ArrayInputs(Z).statistics()
+    shifted = ArrayInputs(Z * s + m)
+    scale = ColumnScale(*shifted.statistics())
+    expected = (torch.from_numpy(Z) - mean) / std
+    torch.testing.assert_close(scale(shifted.data), expected.float(), atol=1e-4, rtol=0)
+
+
+def test_single_precision_suffices_for_means_up_to_ten_thousand_deviations():
+    shifted = torch.from_numpy((Z + 1e4).astype(np.float32))
+    scale = ColumnScale(*ArrayInputs(shifted).statistics())
+    expected = (Z - Z.mean(0)) / Z.std(0)
+    assert np.abs(scale(shifted).numpy() - expected).max() < 2e-3
+
+
+def test_weights_of_samples_enter_the_statistics():
+    weight = torch.arange(1, 201)
+    repeated = ArrayInputs(np.repeat(Z, weight.numpy(), axis=0)).statistics()
+    for one, other in zip(ArrayInputs(Z).statistics(weight), repeated):
+        torch.testing.assert_close(one, other)
+
+
+def test_a_constant_column_counts_for_nothing():
+    X = np.column_stack([Z, np.full(200, 1980.0)])
+    clf = TopKClassifier(2, max_epochs=3, random_state=0)
+    normalize = clf.fit(X, Y).net_.module_.normalize
+    assert normalize(torch.tensor(X))[:, 6].abs().max() < 1e-9
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_an_estimator_learns_from_tiny_and_from_shifted_columns(dtype, tmp_path):
+    X = (Z * [1e-3, 1e3, 1, 1, 1e-4, 1e4] + [0, 1e6, 1e3, 0, 0, 0]).astype(dtype)
+    clf = TopKClassifier(2, loss="cross_entropy", max_epochs=30, random_state=0).fit(X, Y)
+    assert clf.score(X, Y) > 0.9
+    save(clf, tmp_path / "model")
+    np.testing.assert_array_equal(
+        load(tmp_path / "model").decision_function(X), clf.decision_function(X)
+    )
