@@ -311,15 +311,18 @@ class DeepEstimator(BaseEstimator):
                 "transform tables by the steps of a Pipeline."
             )
 
+    def _built_in_network(self):
+        plain = self.precision == "float32" and not self.compile
+        return plain and _is_perceptron(self._network_params["backbone"])
+
     def _predicts_in_double(self, dtype):
         """Return whether scores are computed in double precision.
 
         They are where X is and the network is ours and on the CPU, so that they do not depend on
         the batch at all.
         """
-        plain = self.precision == "float32" and not self.compile and self.net_.device == "cpu"
-        perceptron = _is_perceptron(self._network_params["backbone"])
-        return plain and perceptron and dtype in (np.float64, torch.float64)
+        double = dtype in (np.float64, torch.float64)
+        return double and self.net_.device == "cpu" and self._built_in_network()
 
     def _check_weights(self, sample_weight, n_samples):
         """Return the sample weights as float32, or None."""
