@@ -7,11 +7,22 @@ and put back as they were. One thread at a time: exact unless others draw from t
 
 import contextlib
 import numbers
+import os
 import threading
 
 import torch
 
 _lock = threading.RLock()
+
+
+def _renew_lock():
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    # In a forked process the thread that held the lock is gone, and nobody would release it.
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 @contextlib.contextmanager
