@@ -2,13 +2,17 @@
 
 import copy
 import json
+import os
 import pickle
-import struct
+import subprocess
+import sys
 
+import hostile_files
 import joblib
 import numpy as np
 import pytest
 import torch
+from hostile_files import COMPILER, header_of, with_document, with_header
 from sklearn.datasets import make_blobs
 from sklearn.model_selection import GridSearchCV
 from torch import nn
@@ -21,7 +25,7 @@ from sksetvalued import (
     load,
     save,
 )
-from sksetvalued.estimators._json import NotEncodable, decode, encode
+from sksetvalued.estimators._json import Decoder, NotEncodable, encode
 
 X, Y = make_blobs(120, n_features=5, centers=6, random_state=0)
 IMAGES = np.random.default_rng(0).integers(0, 256, (30, 12, 12, 3), dtype=np.uint8)
@@ -115,14 +119,41 @@ class TestRoundTrip:
             loaded.decision_function(IMAGES), model.decision_function(IMAGES)
         )
 
-    @pytest.mark.parametrize(
-        "params",
-        [{"compile": True, "net_params": {"compile__backend": "eager"}}, {"precision": "bf16"}],
-    )
-    def test_compiled_networks_and_half_precision(self, tmp_path, params):
-        model = fitted(**params)
+    def test_half_precision(self, tmp_path):
+        model = fitted(precision="bf16")
         loaded = saved_and_loaded(model, tmp_path)
         np.testing.assert_array_equal(loaded.decision_function(X), model.decision_function(X))
+
+    def test_how_the_machine_runs_is_given_by_the_reader(self, tmp_path):
+        from skorch.callbacks import EarlyStopping
+
+        stop = [("stop", EarlyStopping("train_loss"))]
+        net_params = {
+            "compile__backend": "eager",
+            "callbacks__stop__patience": 3,
+            "iterator_train__num_workers": 0,
+            "optimizer__betas": (0.8, 0.9),
+        }
+        model = fitted(compile=True, callbacks=stop, net_params=net_params, device="cpu")
+        save(model, tmp_path / "m")
+        with pytest.warns(UserWarning, match="^callbacks, compile, net_params .*not restored"):
+            bare = load(tmp_path / "m")
+        expected = {"callbacks": None, "compile": False, "device": "auto"}
+        expected["net_params"] = {"optimizer__betas": (0.8, 0.9)}
+        assert bare.get_params() == {**model.get_params(), **expected}
+        eager = {"compile__backend": "eager"}
+        with pytest.warns(UserWarning, match="^callbacks of the training"):
+            given = load(tmp_path / "m", device="cpu", compile=True, net_params=eager)
+        assert given.get_params()["net_params"] == {**expected["net_params"], **eager}
+        assert hasattr(given.net_.module_, "_orig_mod")
+        np.testing.assert_array_equal(given.decision_function(X), model.decision_function(X))
+        np.testing.assert_allclose(
+            bare.decision_function(X), given.decision_function(X), atol=1e-5
+        )
+        with pytest.raises(ValueError, match="compile__options"):
+            load(tmp_path / "m", net_params={"compile__options": {}})
+        with pytest.raises(ValueError, match="device='elsewhere' cannot be used"):
+            load(tmp_path / "m", device="elsewhere")
 
     def test_what_named_weights_did_to_the_network_is_kept(self, tmp_path, monkeypatch):
         from torchvision.models import GoogLeNet_Weights, googlenet
@@ -221,7 +252,10 @@ class TestRoundTrip:
         torch.save(source.state_dict(), tmp_path / "w.pt")
         model = fitted(backbone=(8,), weights=tmp_path / "w.pt")
         (tmp_path / "w.pt").unlink()
-        loaded = saved_and_loaded(model, tmp_path)
+        save(model, tmp_path / "m")
+        with pytest.warns(UserWarning, match="^weights of the training are not restored"):
+            loaded = load(tmp_path / "m")
+        assert loaded.weights is None
         np.testing.assert_array_equal(loaded.decision_function(X), model.decision_function(X))
 
     @pytest.mark.parametrize("module", [pickle, joblib])
@@ -234,13 +268,11 @@ class TestRoundTrip:
                 loaded = module.load(file)
             np.testing.assert_array_equal(loaded.predict_set(X), model.predict_set(X))
 
-    def test_a_model_of_a_device_that_is_not_here_goes_to_the_cpu(self, tmp_path):
-        if torch.cuda.is_available():
-            pytest.skip("the machine has the device")
+    def test_a_model_of_a_device_that_is_not_here(self, tmp_path):
         model = fitted()
-        model.device = "cuda"
+        model.device = "cuda:9"
         loaded = saved_and_loaded(model, tmp_path)
-        assert loaded.net_.device == "cpu"
+        assert loaded.device == "auto"
         np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
 
 
@@ -294,12 +326,6 @@ class TestRefusals:
         loaded = saved_and_loaded(model.set_params(**before), tmp_path)
         np.testing.assert_array_equal(loaded.decision_function(X), model.decision_function(X))
 
-    def test_callbacks(self, tmp_path):
-        from skorch.callbacks import Callback
-
-        with pytest.raises(ValueError, match=r"callbacks cannot.*set_params\(callbacks="):
-            save(fitted(callbacks=[Callback()]), tmp_path / "m")
-
     def test_transforms_and_the_way_out_that_the_message_gives(self, tmp_path):
         def invert(x):
             return 255 - x
@@ -344,31 +370,6 @@ def content(tmp_path_factory):
     return path.read_bytes()
 
 
-def header_of(content):
-    size = struct.unpack("<Q", content[:8])[0]
-    return json.loads(content[8 : 8 + size]), content[8 + size :]
-
-
-def with_header(header, data):
-    text = json.dumps(header).encode()
-    return struct.pack("<Q", len(text)) + text + data
-
-
-def with_document(content, change):
-    """Return the file with a changed document and the checksum that belongs to it."""
-    from safetensors.torch import load as load_tensors
-
-    from sksetvalued.estimators._persistence import _checksum
-
-    header, data = header_of(content)
-    document = json.loads(header["__metadata__"]["sksetvalued"])
-    change(document)
-    text = json.dumps(document)
-    checksum = _checksum(text, load_tensors(content))
-    header["__metadata__"] = {"sksetvalued": text, "sha256": checksum}
-    return with_header(header, data)
-
-
 class TestDamage:
     def loading(self, content, folder):
         (folder / "m").write_bytes(content)
@@ -396,8 +397,8 @@ class TestDamage:
                 self.loading(bytes(changed), tmp_path)
 
     def test_a_newer_format_says_to_update(self, content, tmp_path):
-        newer = with_document(content, lambda d: d.update(format=2, versions={"sksetvalued": "9"}))
-        with pytest.raises(ValueError, match=r"format 2, written by sksetvalued 9.*update"):
+        newer = with_document(content, lambda d: d.update(format=3, versions={"sksetvalued": "9"}))
+        with pytest.raises(ValueError, match=r"format 3, written by sksetvalued 9.*update"):
             self.loading(newer, tmp_path)
 
     def test_files_of_others(self, content, tmp_path):
@@ -415,7 +416,7 @@ class TestDamage:
             lambda d: d["params"].update(unknown=3),
             lambda d: d["network"].update(backbone="os.system"),
             lambda d: d["network"].update(other=1),
-            lambda d: d["network"].pop("weights"),
+            lambda d: d["network"].pop("backbone"),
             lambda d: d["params"].update(optimizer={"optimizer": "Optimizer.__init__"}),
             lambda d: d["params"].update(optimizer={"optimizer": "sys"}),
             lambda d: d["params"].update(callbacks={"eval": "1"}),
@@ -425,7 +426,7 @@ class TestDamage:
             lambda d: d["fitted"].update({"__class__": "x"}),
             lambda d: d["fitted"].pop("classes_"),
             lambda d: d["fitted"].update(
-                classes_={"array": {"dtype": "O", "shape": [1], "data": [1]}}
+                classes_={"strings": {"object": True, "shape": [1], "data": [1]}}
             ),
             lambda d: d["fitted"].update(input_shape_={"tuple": [9]}),
             lambda d: d["rule"].update(other=1),
@@ -439,6 +440,94 @@ class TestDamage:
     def test_no_file(self, tmp_path):
         with pytest.raises(FileNotFoundError, match="absent"):
             load(tmp_path / "absent")
+
+
+def there_and_back(value):
+    tensors = {}
+    text = json.dumps(encode(value, tensors, "x"), allow_nan=False)
+    return Decoder(tensors)(json.loads(text))
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    """A file of save, the catalogue of changes to which is used."""
+    path = tmp_path_factory.mktemp("good") / "m"
+    save(fitted(AverageKClassifier, validation_fraction=0.2), path)
+    return path
+
+
+class TestHostileFiles:
+    @pytest.mark.parametrize(
+        "key", ["compile__options", "callbacks__lr_schedule__policy", "iterator_train__timeout"]
+    )
+    def test_a_file_does_not_say_how_the_machine_runs(self, content, tmp_path, key):
+        def forge(document):
+            document["params"].update(net_params={"dict": {key: COMPILER}})
+
+        def compiled(document):
+            document["params"].update(compile=True)
+
+        for change in (forge, compiled):
+            (tmp_path / "m").write_bytes(with_document(content, change))
+            with pytest.raises(ValueError, match="no file may set"):
+                load(tmp_path / "m")
+
+    def run(self, path, stride, offset=0):
+        command = [sys.executable, hostile_files.__file__, path, str(stride), str(offset)]
+        run = subprocess.run(command, capture_output=True, text=True, check=True)
+        return json.loads(run.stdout)
+
+    def check(self, report):
+        assert report["tripped"] == report["raised"] == {}
+        assert report["slowest"] < 5
+        assert report["megabytes"] < 100
+
+    def test_a_sample_of_the_catalogue(self, good):
+        report = self.run(good, 89)
+        self.check(report)
+        assert sum(report["outcomes"].values()) > 90
+        assert report["outcomes"]["refused"] > report["outcomes"]["used"]
+
+    @pytest.mark.slow
+    @pytest.mark.timeout(3600)
+    def test_the_catalogue(self, good):
+        report = self.run(good, 1)
+        self.check(report)
+        assert sum(report["outcomes"].values()) > 8000
+
+    def test_the_tripwire_sees(self, tmp_path):
+        actions = {
+            "subprocess.run(['true'])": "subprocess.Popen",
+            "os.system('true')": "os.system",
+            "os.fork() or os._exit(0)": "os.fork",
+            "open('tripped', 'w')": "open tripped w",
+            "os.open('tripped', os.O_CREAT | os.O_WRONLY)": "open tripped",
+            "open('/etc/hostname')": "open /etc/hostname",
+            "importlib.import_module('wave')": "import wave",
+            "socket.create_connection(('127.0.0.1', 9), 0.01)": "socket.",
+            "pickle.loads(pickle.dumps(json.dumps))": "pickle.find_class",
+        }
+        program = f"""
+import contextlib, importlib, json, os, pickle, socket, subprocess
+from hostile_files import Tripwire
+wire, seen = Tripwire("the file"), []
+for action in {list(actions)!r}:
+    with contextlib.suppress(OSError), wire:
+        exec(action)
+    seen.append(wire.tripped)
+print(json.dumps(seen))
+"""
+        folder = os.path.dirname(hostile_files.__file__)
+        run = subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": folder},
+        )
+        for tripped, (action, name) in zip(json.loads(run.stdout), actions.items(), strict=True):
+            assert any(name in event for event in tripped), action
 
 
 class TestEncoding:
@@ -456,24 +545,30 @@ class TestEncoding:
         ],
     )
     def test_values_come_back_with_their_types(self, value):
-        text = json.dumps(encode(value, {}, "x"), allow_nan=False)
-        assert decode(json.loads(text), {}) == value
-        assert type(decode(json.loads(text), {})) is type(value)
+        assert there_and_back(value) == value
+        assert type(there_and_back(value)) is type(value)
 
     @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
     def test_numbers_that_json_lacks(self, value):
-        text = json.dumps(encode([value, np.array([value, 1])], {}, "x"), allow_nan=False)
-        number, array = decode(json.loads(text), {})
+        number, array = there_and_back([value, np.array([value, 1])])
         np.testing.assert_equal(number, value)
         np.testing.assert_array_equal(array, [value, 1])
 
-    def test_doubles_keep_every_bit(self):
-        values = np.random.default_rng(0).standard_normal((5, 4)) * 1e-30
-        text = json.dumps(encode(values, {}, "x"))
-        np.testing.assert_array_equal(decode(json.loads(text), {}), values)
+    @pytest.mark.parametrize("dtype", ["?", "i1", "u8", ">i4", "f2", ">f8", "U3", "O"])
+    @pytest.mark.parametrize("shape", [(0,), (6,), (2, 3)])
+    def test_arrays_keep_every_bit(self, dtype, shape):
+        values = np.random.default_rng(0).standard_normal(shape) * 1e-3
+        values = values.astype("U3").astype(dtype) if dtype in "U3O" else values.astype(dtype)
+        again = there_and_back(values)
+        np.testing.assert_array_equal(again, values)
+        assert again.dtype.newbyteorder("=") == values.dtype.newbyteorder("=") or not values.size
 
     @pytest.mark.parametrize(
-        "value", [object(), len, {1: 2}, {1}, nn.Module, np.array([None]), 1j, range(3)]
+        "value",
+        [
+            *(object(), len, {1: 2}, {1}, nn.Module, np.array([None]), 1j, range(3)),
+            *(torch.optim.Optimizer, np.array([1j]), np.array(["2020"], "M8[Y]")),
+        ],
     )
     def test_code_and_objects_are_refused(self, value):
         with pytest.raises(NotEncodable):
@@ -486,13 +581,28 @@ class TestEncoding:
             {"a": 1, "b": 2},
             {"code": "1"},
             {"optimizer": "lr_scheduler"},
-            {"array": {"dtype": "O", "shape": [1], "data": [{"float": "1"}]}},
-            {"array": {"dtype": "V8", "shape": [1], "data": [1]}},
-            {"array": {"dtype": "i8", "shape": [3], "data": [1]}},
+            {"optimizer": "Optimizer"},
+            {"strings": {"object": True, "shape": [1], "data": [{"float": "1"}]}},
+            {"strings": {"object": False, "shape": [-1], "data": ["a"]}},
+            {"array": {"dtype": "V8", "shape": [1], "bytes": "eight"}},
+            {"array": {"dtype": "<U500000000", "shape": [1], "bytes": "eight"}},
+            {"array": {"dtype": "<i8", "shape": [3], "bytes": "eight"}},
+            {"array": {"dtype": "<i8", "shape": [True], "bytes": "eight"}},
+            {"array": {"dtype": "<f4", "shape": [2], "bytes": "floats"}},
             {"tensor": "absent"},
+            {"tensor": ["absent"]},
             {"tuple": 3},
+            {"list": "abc"},
+            {"dict": [1]},
+            {"float": "1"},
         ],
     )
     def test_what_encode_does_not_write_is_refused(self, value):
-        with pytest.raises(ValueError, match=r"an? |untagged|reshape"):
-            decode(value, {})
+        tensors = {"eight": torch.zeros(8, dtype=torch.uint8), "floats": torch.zeros(2)}
+        with pytest.raises(ValueError, match=r"an? |untagged|reshape|unknown"):
+            Decoder(tensors)(value)
+
+    def test_strings_of_which_one_is_long_take_no_more_than_the_file(self):
+        data = ["x" * 100_000, *[""] * 1000]
+        with pytest.raises(ValueError, match="1001 strings of up to 100000"):
+            Decoder({})({"strings": {"object": False, "shape": [1001], "data": data}})

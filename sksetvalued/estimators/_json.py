@@ -1,4 +1,4 @@
-"""Python values as JSON that holds data only, tensors being kept aside."""
+"""Python values as JSON that holds data only, arrays and tensors being kept aside."""
 
 import math
 import os
@@ -7,7 +7,18 @@ from numbers import Integral, Real
 import numpy as np
 import torch
 
-ARRAY_KINDS = "biufU"
+#: Types of the arrays of numbers, little-endian.
+DTYPES = frozenset(np.dtype(code).newbyteorder("<").str for code in "?bhilqBHILQefd")
+OPTIMIZERS = {
+    name: cls
+    for name, cls in vars(torch.optim).items()
+    if isinstance(cls, type)
+    and issubclass(cls, torch.optim.Optimizer)
+    and cls is not torch.optim.Optimizer
+}
+#: Memory that strings may take beyond that of a file's tensors.
+FREE_BYTES = 20_000_000
+BYTES_PER_STRING = 64
 
 
 class NotEncodable(Exception):
@@ -23,7 +34,7 @@ def encode(value, tensors, name):
         None, a boolean, number, string, path, list, tuple, dict with string keys, array,
         tensor, device or torch optimizer class, nested at will.
     tensors : dict
-        Receives the tensors by name.
+        Receives tensors by name, and arrays of numbers as tensors of bytes.
     name : str
         What names of tensors start with.
 
@@ -45,13 +56,13 @@ def encode(value, tensors, name):
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {"dict": {k: encode(v, tensors, f"{name}.{k}") for k, v in value.items()}}
     if isinstance(value, np.ndarray):
-        return _encode_array(value)
+        return _encode_array(value, tensors, name)
     if isinstance(value, torch.Tensor):
         tensors[name] = value
         return {"tensor": name}
     if isinstance(value, torch.device):
         return str(value)
-    if _is_torch_optimizer(value):
+    if isinstance(value, type) and OPTIMIZERS.get(value.__name__) is value:
         return {"optimizer": value.__name__}
     return _refuse(value)
 
@@ -60,78 +71,111 @@ def _refuse(value):
     raise NotEncodable(f"{value!r} of type {type(value).__name__}")
 
 
-def _is_torch_optimizer(value):
-    return (
-        isinstance(value, type)
-        and issubclass(value, torch.optim.Optimizer)
-        and getattr(torch.optim, value.__name__, None) is value
-    )
-
-
-def _encode_array(array):
-    kind = array.dtype.kind
-    if kind == "O" and all(isinstance(item, str) for item in array.flat):
-        dtype = "object"
-    elif kind in ARRAY_KINDS:
-        dtype = array.dtype.newbyteorder("=").str
-    else:
+def _encode_array(array, tensors, name):
+    shape = list(array.shape)
+    if array.dtype.kind in "OU" and all(isinstance(item, str) for item in array.flat):
+        content = {"object": array.dtype.kind == "O", "shape": shape, "data": array.ravel()}
+        return {"strings": {**content, "data": [str(item) for item in content["data"]]}}
+    dtype = array.dtype.newbyteorder("<")
+    if dtype.str not in DTYPES:
         raise NotEncodable(f"an array of dtype {array.dtype}")
-    data = [_encode_item(item) for item in array.ravel().tolist()]
-    return {"array": {"dtype": dtype, "shape": list(array.shape), "data": data}}
+    data = np.frombuffer(array.astype(dtype).tobytes(), np.uint8).copy()
+    tensors[name] = torch.from_numpy(data)
+    return {"array": {"dtype": dtype.str, "shape": shape, "bytes": name}}
 
 
-def _encode_item(item):
-    if isinstance(item, float) and not math.isfinite(item):
-        return {"float": repr(item)}
-    return item
+class Decoder:
+    """What :func:`encode` was given, from its JSON and tensors.
 
-
-def decode(value, tensors):
-    """Return what :func:`encode` was given.
-
-    Raises
-    ------
-    ValueError
-        Whatever `encode` does not write.
+    Parameters
+    ----------
+    tensors : dict
     """
-    if not isinstance(value, dict):
-        if isinstance(value, list):
-            raise ValueError("an untagged list")
-        return value
-    if len(value) != 1:
-        raise ValueError(f"an object with the keys {sorted(value)}")
-    tag, content = next(iter(value.items()))
-    if tag not in DECODERS:
-        raise ValueError(f"an object of unknown kind {tag!r}")
-    try:
-        return DECODERS[tag](content, tensors)
-    except (TypeError, KeyError, AttributeError, OverflowError) as error:
-        raise ValueError(f"a malformed {tag}: {error}") from error
 
+    def __init__(self, tensors):
+        self.tensors = tensors
+        self.free_bytes = FREE_BYTES + sum(t.nbytes for t in tensors.values())
 
-def _decode_array(content, tensors):
-    dtype = np.dtype(content["dtype"])
-    if dtype.kind not in ARRAY_KINDS + "O":
-        raise ValueError(f"an array of dtype {dtype}")
-    data = [decode(item, tensors) for item in content["data"]]
-    if dtype.kind == "O" and not all(isinstance(item, str) for item in data):
-        raise ValueError("an array of objects other than strings")
-    return np.array(data, dtype=dtype).reshape(content["shape"])
+    def __call__(self, value):
+        """Return a value.
 
+        Raises
+        ------
+        ValueError
+            Whatever `encode` does not write, and arrays far larger than the file.
+        """
+        if not isinstance(value, dict):
+            if isinstance(value, list):
+                raise ValueError("an untagged list")
+            return value
+        if len(value) != 1:
+            raise ValueError(f"an object with the keys {sorted(value)[:5]}")
+        tag, content = next(iter(value.items()))
+        if tag not in DECODERS:
+            raise ValueError(f"an object of unknown kind {tag!r}")
+        try:
+            return DECODERS[tag](self, content)
+        except (TypeError, KeyError, AttributeError, OverflowError) as error:
+            raise ValueError(f"a malformed {tag}: {error}") from error
 
-def _decode_optimizer(content, tensors):
-    optimizer = getattr(torch.optim, content, None)
-    if not (isinstance(optimizer, type) and _is_torch_optimizer(optimizer)):
-        raise ValueError(f"an unknown optimizer {content!r}")
-    return optimizer
+    def _list(self, content):
+        if not isinstance(content, list):
+            raise ValueError("a malformed list")
+        return [self(item) for item in content]
+
+    def _tuple(self, content):
+        return tuple(self._list(content))
+
+    def _dict(self, content):
+        return {k: self(v) for k, v in content.items()}
+
+    def _array(self, content):
+        if content["dtype"] not in DTYPES:
+            raise ValueError(f"an array of dtype {str(content['dtype'])[:20]!r}")
+        data = self._tensor(content["bytes"])
+        if data.dtype != torch.uint8:
+            raise ValueError(f"an array whose bytes are {data.dtype}")
+        array = np.frombuffer(data.numpy().tobytes(), np.dtype(content["dtype"]))
+        return array.reshape(_checked_shape(content["shape"])).copy()
+
+    def _strings(self, content):
+        data, shape = content["data"], _checked_shape(content["shape"])
+        if not (isinstance(data, list) and all(isinstance(item, str) for item in data)):
+            raise ValueError("an array of strings that holds something else")
+        # The width is that of the data: a declared one could be anything.
+        width = max([1, *map(len, data)])
+        self.free_bytes -= len(data) * (BYTES_PER_STRING if content["object"] else 4 * width)
+        if self.free_bytes < 0:
+            raise ValueError(f"an array of {len(data)} strings of up to {width} characters")
+        return np.array(data, dtype=object if content["object"] else f"<U{width}").reshape(shape)
+
+    def _tensor(self, content):
+        return self.tensors[content]
+
+    def _float(self, content):
+        if content not in ("inf", "-inf", "nan"):
+            raise ValueError("a malformed float")
+        return float(content)
+
+    def _optimizer(self, content):
+        if content not in OPTIMIZERS:
+            raise ValueError(f"an unknown optimizer {content!r}")
+        return OPTIMIZERS[content]
 
 
 DECODERS = {
-    "float": lambda content, tensors: float(content),
-    "list": lambda content, tensors: [decode(item, tensors) for item in content],
-    "tuple": lambda content, tensors: tuple(decode(item, tensors) for item in content),
-    "dict": lambda content, tensors: {k: decode(v, tensors) for k, v in content.items()},
-    "array": _decode_array,
-    "tensor": lambda content, tensors: tensors[content],
-    "optimizer": _decode_optimizer,
+    "array": Decoder._array,
+    "dict": Decoder._dict,
+    "float": Decoder._float,
+    "list": Decoder._list,
+    "optimizer": Decoder._optimizer,
+    "strings": Decoder._strings,
+    "tensor": Decoder._tensor,
+    "tuple": Decoder._tuple,
 }
+
+
+def _checked_shape(shape):
+    if not all(type(size) is int and size >= 0 for size in shape):
+        raise ValueError("an array of a malformed shape")
+    return tuple(shape)

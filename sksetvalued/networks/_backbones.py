@@ -68,6 +68,7 @@ class MLP(nn.Sequential):
                 layers.append(Dropout(dropout, generator))
             width = n_units
         super().__init__(*layers)
+        self.n_features = width
 
 
 def _conv(n_in, n_out, size, generator):
@@ -124,6 +125,7 @@ class ConvNet(nn.Module):
             stages.append(_conv_norm_relu(width, width, generator))
             n_channels = width
         self.stages = nn.Sequential(*stages)
+        self.n_features = 2 * n_channels
         self.dropout = Dropout(dropout, generator)
 
     def forward(self, x):
@@ -211,6 +213,7 @@ class DenseNet(nn.Module):
                 layers[f"transition{block}"] = _transition(n_channels, generator)
         layers["norm"] = nn.BatchNorm2d(n_channels)
         self.layers = nn.Sequential(layers)
+        self.n_features = n_channels
         self._initialize(generator)
 
     def _initialize(self, generator):

@@ -111,18 +111,18 @@ def build_network(
         raise TypeError(f"weights must be None, a name or a path, got {weights!r}.")
     params = dict(backbone_params or {})
     input_shape = tuple(int(size) for size in input_shape)
-    is_torchvision = _is_torchvision(backbone)
-    if is_torchvision:
+    from_torchvision = is_torchvision(backbone)
+    if from_torchvision:
         weights = named_weights(backbone, weights) or weights
         body = torchvision_backbone(backbone, params, weights, input_shape)
     else:
-        body = _other_backbone(backbone, params, input_shape, generator)
+        body = other_backbone(backbone, params, input_shape, generator)
         if weights is not None:
             _load_file(body, weights)
     if len(input_shape) == 1:
         normalize = _column_scale(normalization, body)
     else:
-        normalize = _normalization(normalization, weights, input_shape, is_torchvision)
+        normalize = _normalization(normalization, weights, input_shape, from_torchvision)
     n_features = _n_features(nn.Sequential(normalize, body), input_shape, backbone)
     return Network(normalize, body, HEADS[head](n_features, n_classes, generator))
 
@@ -134,7 +134,8 @@ def is_built_in(backbone):
     return backbone is None or isinstance(backbone, tuple | list)
 
 
-def _is_torchvision(backbone):
+def is_torchvision(backbone):
+    """Return whether `backbone` names a model of torchvision; raise if it names nothing."""
     if not isinstance(backbone, str) or backbone in BUILT_IN:
         return False
     names = torchvision_names()
@@ -147,7 +148,8 @@ def _is_torchvision(backbone):
     )
 
 
-def _other_backbone(backbone, params, input_shape, generator):
+def other_backbone(backbone, params, input_shape, generator):
+    """Return a built-in backbone, or that of the user."""
     if isinstance(backbone, nn.Module):
         if params:
             raise ValueError(

@@ -104,9 +104,12 @@ def _vit_size(name, input_shape):
 def _remove_classifier(model):
     """Replace the last layer by an identity and drop auxiliary classifiers.
 
-    Returns the prefixes of the parameters that went away.
+    Returns the prefixes of the parameters that went away. The width of the features becomes an
+    attribute of the model.
     """
-    name = [n for n, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)][-1]
+    layers = [(n, m) for n, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)]
+    name, last = layers[-1]
+    model.n_features = last.in_features if isinstance(last, nn.Linear) else last.in_channels
     parent, _, child = name.rpartition(".")
     setattr(model.get_submodule(parent), child, nn.Identity())
     removed = [name + "."]

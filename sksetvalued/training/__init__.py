@@ -7,21 +7,26 @@ from ._monitor import Monitor
 from ._net import SetNet
 from ._predict import iter_outputs
 from ._setup import (
+    OPTIMIZERS,
+    check_net_params,
     make_callbacks,
     make_net,
     resolve_batch_size,
     resolve_device,
+    resolve_optimizer,
     resolve_weight_decay,
 )
 from ._sized import SizedLoss
 from ._splits import split_per_class
 
 __all__ = [
+    "OPTIMIZERS",
     "Monitor",
     "SetNet",
     "SizedLoss",
     "TrainingSet",
     "accepts",
+    "check_net_params",
     "iter_outputs",
     "make_batches",
     "make_callbacks",
@@ -29,6 +34,7 @@ __all__ = [
     "make_net",
     "resolve_batch_size",
     "resolve_device",
+    "resolve_optimizer",
     "resolve_weight_decay",
     "rng_state",
     "seeded",

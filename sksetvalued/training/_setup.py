@@ -26,6 +26,24 @@ ITERATOR_KEYS = {
     "iterator_valid": {*OF_WORKERS, "num_workers", "pin_memory"},
 }
 
+#: What can be set of torch.compile. Its other arguments reach a compiler, whose options hold
+#: command lines, which an estimator that came in a file of another library must not set.
+COMPILE_VALUES = {
+    "backend": ("inductor", "eager", "aot_eager", "cudagraphs"),
+    "dynamic": (None, False, True),
+    "fullgraph": (False, True),
+    "mode": (
+        None,
+        "default",
+        "reduce-overhead",
+        "max-autotune",
+        "max-autotune-no-cudagraphs",
+    ),
+}
+
+#: Callbacks of the estimators, and the parameters that they follow.
+OWN_CALLBACKS = {"best_epoch": "patience", "lr_schedule": "lr_schedule", "progress": "verbose"}
+
 #: What to use in place of other arguments of a DataLoader.
 INSTEAD = {
     "batch_sampler": "weigh the samples by sample_weight",
@@ -111,7 +129,24 @@ def check_net_params(net_params):
         if known is not None and name not in known:
             instead = INSTEAD.get(name, f"the known keys of {part} are {sorted(known)}")
             raise ValueError(f"net_params cannot set {key!r}: {instead}.")
+        if part == "compile":
+            _check_compile(name, net_params[key])
+        if part == "callbacks" and name.split("__")[0] in OWN_CALLBACKS:
+            instead = OWN_CALLBACKS[name.split("__")[0]]
+            raise ValueError(f"net_params cannot set {key!r}: set the parameter {instead}.")
     return net_params
+
+
+def _check_compile(name, value):
+    if name not in COMPILE_VALUES:
+        raise ValueError(
+            f"net_params cannot set 'compile__{name}': of torch.compile only "
+            f"{sorted(COMPILE_VALUES)} can be set here; others, such as options of the compiler, "
+            "in your program, by torch._inductor.config."
+        )
+    known = COMPILE_VALUES[name]
+    if not any(type(value) is type(k) and value == k for k in known):
+        raise ValueError(f"net_params['compile__{name}'] must be one of {known}, got {value!r}.")
 
 
 def optimizer_params(optimizer, defaults, weight_decay):

@@ -1,0 +1,290 @@
+"""What a file may set: closed lists, by parameter and by fitted attribute.
+
+Only what a model is and how it was trained: names, numbers, built-in architectures. Nothing that
+reaches a compiler, a hook of a loader, a path or an attribute by name.
+"""
+
+import inspect
+import re
+import reprlib
+
+import numpy as np
+import torch
+
+from ..losses import LOSSES
+from ..networks._rebuild import named_backbone
+from ..training import OPTIMIZERS, resolve_optimizer
+from ._json import OPTIMIZERS as TORCH_OPTIMIZERS
+
+#: How the machine of the reader runs: given to `load`, or left at the default.
+OF_THE_MACHINE = ("callbacks", "compile", "device")
+#: ... and arguments of an optimizer that say so.
+OF_THE_OPTIMIZER = {"capturable", "differentiable", "foreach", "fused", "params"}
+#: Arguments of the backbones that are numbers.
+BACKBONE_PARAMS = {
+    *("hidden", "widths", "depth", "growth", "stem_width", "dropout"),
+    *("attention_dropout", "aux_logits", "dilated", "drop_rate", "dropout_aux", "groups"),
+    *("image_size", "init_weights", "input_size", "layer_scale", "memory_efficient"),
+    *("mlp_dropout", "reduced_tail", "replace_stride_with_dilation", "round_nearest"),
+    *("stochastic_depth_prob", "transform_input", "width_mult", "width_per_group"),
+    "zero_init_residual",
+}
+#: Arguments of losses that the estimator must supply: they say how much memory is taken.
+SUPPLIED = {"n_samples", "n_classes", "generator"}
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+SCHEDULE_KEYS = {"milestones", "gamma", "last_epoch"}
+
+
+class NotAllowed(ValueError):
+    """Raised on a value that no file may set."""
+
+
+class _Short(reprlib.Repr):
+    """Short representations, without the entries of tensors and arrays."""
+
+    def repr_Tensor(self, value, level):
+        return f"{type(value).__name__} of {value.dtype} and shape {tuple(value.shape)}"
+
+    repr_ndarray = repr_Tensor
+
+
+SHORT = _Short()
+
+# -- kinds of values ------------------------------------------------------------------------
+
+
+def is_int(value):
+    """Return whether `value` is an integer that fits in 64 bits."""
+    return type(value) is int and abs(value) < 2**63
+
+
+def is_size(value):
+    """Return whether `value` is a whole number that can be a size."""
+    return is_int(value) and 0 <= value < 2**40
+
+
+def is_number(value):
+    """Return whether `value` is a real number."""
+    return type(value) is float or is_int(value)
+
+
+def is_bool(value):
+    """Return whether `value` is True or False."""
+    return type(value) is bool
+
+
+def is_name(value):
+    """Return whether `value` is the name of something, rather than a path or code."""
+    return type(value) is str and NAME.fullmatch(value) is not None
+
+
+def is_numbers(value):
+    """Return whether `value` is a vector of numbers, as an array, a list or a tuple."""
+    if isinstance(value, np.ndarray):
+        return value.ndim == 1 and value.dtype.kind in "biuf"
+    return isinstance(value, list | tuple) and all(is_number(v) or is_bool(v) for v in value)
+
+
+def is_plain(value):
+    """Return whether `value` is a name, a number or None, or a list of such."""
+    if isinstance(value, list | tuple):
+        return all(is_plain(item) for item in value)
+    simple = is_number(value) or is_bool(value) or is_name(value)
+    return value is None or simple or is_numbers(value)
+
+
+def optional(check):
+    """Return the check of what may be None as well."""
+    return lambda value: value is None or check(value)
+
+
+def one_of(*values):
+    """Return the check of a closed list of values."""
+    return lambda value: any(type(value) is type(v) and value == v for v in values)
+
+
+def by_name(check=is_plain, but=frozenset(), known=None):
+    """Return the check of a dict or None, whose keys are names."""
+
+    def is_dict(value):
+        if value is None:
+            return True
+        if not isinstance(value, dict):
+            return False
+        keys_fit = value.keys() <= known if known else all(map(is_name, value))
+        return keys_fit and not value.keys() & but and all(map(check, value.values()))
+
+    return is_dict
+
+
+def is_labels(value):
+    """Return whether `value` is a vector of labels."""
+    return isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "biufUO"
+
+
+def is_vector(value):
+    """Return whether `value` is an array of numbers of one dimension."""
+    return isinstance(value, np.ndarray) and is_numbers(value)
+
+
+def is_shape(value):
+    """Return whether `value` is the shape of a sample."""
+    return isinstance(value, tuple) and all(map(is_size, value))
+
+
+def is_pair(value):
+    """Return whether `value` is a pair of numbers."""
+    return isinstance(value, tuple) and len(value) == 2 and all(map(is_number, value))
+
+
+def is_state_of_generators(value):
+    """Return whether `value` holds states of torch's generators by kind of device."""
+    states = value.values() if isinstance(value, dict) else [None]
+    known = by_name(lambda state: True, known={"cpu", "cuda"})(value)
+    return known and all(torch.is_tensor(t) and t.dtype == torch.uint8 for t in states)
+
+
+def is_history(value):
+    """Return whether `value` holds what was recorded of the epochs, and of their batches."""
+    return isinstance(value, list) and all(map(_is_record, value))
+
+
+def _is_record(value):
+    return isinstance(value, dict) and all(
+        isinstance(v, str) or (is_history(v) if k == "batches" else is_plain(v))
+        for k, v in value.items()
+    )
+
+
+# -- parameters -----------------------------------------------------------------------------
+
+
+def _is_backbone(value):
+    if isinstance(value, tuple | list):
+        return all(map(is_size, value))
+    return value is None or (is_name(value) and named_backbone(value))
+
+
+def _is_number_or_numbers(value):
+    return value is None or is_bool(value) or is_number(value) or is_numbers(value)
+
+
+def _is_schedule(value):
+    if isinstance(value, dict):
+        return by_name(_is_number_or_numbers, known=SCHEDULE_KEYS)(value)
+    return value in (None, "cosine", "one_cycle") if _is_text(value) else is_numbers(value)
+
+
+def _is_text(value):
+    return value is None or isinstance(value, str)
+
+
+def _is_optimizer(value):
+    return one_of(*OPTIMIZERS)(value) or value in TORCH_OPTIMIZERS.values()
+
+
+PARAMS = {
+    "alpha": optional(is_number),
+    "backbone": _is_backbone,
+    "backbone_params": by_name(_is_number_or_numbers, known=BACKBONE_PARAMS),
+    "batch_size": lambda value: value == "auto" if _is_text(value) else is_size(value),
+    "calibration_fraction": optional(is_number),
+    "epsilon": optional(is_number),
+    "k": is_number,
+    "loss": lambda value: isinstance(value, str) and value in LOSSES,
+    "loss_params": by_name(but=SUPPLIED),
+    "lr": is_number,
+    "lr_schedule": _is_schedule,
+    "max_epochs": is_size,
+    "max_margin": optional(is_number),
+    "monitor": is_name,
+    "n_noise_samples": optional(is_size),
+    "net_params": optional(lambda value: isinstance(value, dict)),
+    "objective": one_of("micro", "macro"),
+    "optimizer": _is_optimizer,
+    "patience": optional(is_size),
+    "precision": one_of("float32", "bf16"),
+    "random_state": optional(is_size),
+    "rule_params": by_name(),
+    "scale": optional(is_number),
+    "size": lambda value: is_name(value) or is_size(value),
+    "transform": one_of(None),
+    "validation_fraction": optional(is_number),
+    "verbose": lambda value: is_bool(value) or is_int(value),
+    "warm_start": is_bool,
+    "weight_decay": optional(is_number),
+    "weights": optional(is_name),
+}
+
+#: What describes a network.
+NETWORK = {name: PARAMS[name] for name in ("backbone", "backbone_params")}
+
+FITTED = {
+    "average_size_": is_number,
+    "batch_size_": lambda value: is_size(value) and 0 < value < 2**31,
+    "class_counts_": is_vector,
+    "classes_": is_labels,
+    "feature_names_in_": is_labels,
+    "input_kind_": one_of("table", "image", "path", "dataset"),
+    "input_shape_": is_shape,
+    "largest_size_": is_size,
+    "n_features_in_": is_size,
+    "n_iter_": is_size,
+    "_fitted_on_bytes": is_bool,
+    "_form": one_of("single", "indicator", "sets", "sparse"),
+    "_image_range": is_pair,
+    "_log_class_weight": optional(is_vector),
+    "_prior_exponent": is_number,
+    "_rng_state": is_state_of_generators,
+    "_seed": is_int,
+    "_seen": is_number,
+    "_shift_invariant": is_bool,
+}
+
+#: Attributes of the rules, beside their parameters.
+RULE = {
+    "n_classes_": is_size,
+    "n_samples_seen_": is_size,
+    "prior_": optional(is_vector),
+    "_bounds": lambda value: isinstance(value, tuple) and all(map(optional(is_size), value)),
+    "_closed": is_bool,
+    "_error": is_number,
+    "_every_class": is_bool,
+    "_k": is_size,
+    "_selector": one_of(None),
+    "_threshold": optional(is_number),
+    "_true_scores": lambda value: value == [],
+    "_weights": lambda value: value == [],
+}
+
+
+def check(group, values, known):
+    """Raise unless every value is one that a file may set.
+
+    Parameters
+    ----------
+    group : str
+        What the values are, for the message.
+    values : dict
+    known : dict
+        Check of each name.
+    """
+    for name, value in values.items():
+        if name not in known:
+            raise NotAllowed(f"no file may set {group} {SHORT.repr(name)}")
+        if not known[name](value):
+            raise NotAllowed(f"no file may set {group} {name} to {SHORT.repr(value)}")
+
+
+def of_the_optimizer(optimizer, net_params):
+    """Return the part of `net_params` that is numbers given to the optimizer by name."""
+    cls, _ = resolve_optimizer(optimizer)
+    names = inspect.signature(cls).parameters.keys() - OF_THE_OPTIMIZER
+    return {
+        key: value
+        for key, value in (net_params or {}).items()
+        if key.startswith("optimizer__")
+        and key.removeprefix("optimizer__") in names
+        and _is_number_or_numbers(value)
+        and value is not None
+    }

@@ -1,0 +1,230 @@
+"""Hostile files: a catalogue of values, where they can stand, and a tripwire."""
+
+import collections
+import importlib
+import itertools
+import json
+import operator
+import os
+import resource
+import shutil
+import struct
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+
+def header_of(content):
+    size = struct.unpack("<Q", content[:8])[0]
+    return json.loads(content[8 : 8 + size]), content[8 + size :]
+
+
+def with_header(header, data):
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def document_of(content):
+    return json.loads(header_of(content)[0]["__metadata__"]["sksetvalued"])
+
+
+def signed(text, content):
+    """Return a file with another text of the document and the checksum that belongs to it."""
+    from safetensors.torch import load
+
+    from sksetvalued.estimators._container import _checksum
+
+    header, data = header_of(content)
+    header["__metadata__"] = {"sksetvalued": text, "sha256": _checksum(text, load(content))}
+    return with_header(header, data)
+
+
+def with_document(content, change):
+    """Return a file whose document was changed in place, and its checksum with it."""
+    document = document_of(content)
+    change(document)
+    return signed(json.dumps(document), content)
+
+
+#: Compile with a compiler that the file names.
+COMPILER = {"dict": {"compile__options": {"dict": {"cpp.cxx": {"tuple": ["touch", "tripped"]}}}}}
+
+
+#: What is written in place of each value of a document.
+HOSTILE = [
+    COMPILER,
+    *(None, True, -1, 0, 1, 2, 16_000, 2**31, 2**63, 10**400, 1e308, -0.5),
+    *("", "x", "x" * 100_000, "\ud800", "__class__", "os.system", "../../../etc/passwd"),
+    *("/etc/passwd", "__import__('os').system('true')", "resnet18", "vit_h_14", "mnasnet0_5"),
+    *("IMAGENET1K_V1", "cuda:7", "meta", "lr_scheduler", "role", "sets"),
+    *([], [1], {}, {"float": "nan"}, {"float": "-inf"}, {"code": "1"}),
+    *({"list": []}, {"tuple": []}, {"dict": {}}, {"tuple": [16_000]}, {"tuple": [8] * 3000}),
+    {"tuple": [3, 16_000, 16_000]},
+    *({"optimizer": "LBFGS"}, {"optimizer": "sys"}, {"tensor": "network.head.weight"}),
+    *({"tensor": "absent"}, {"tensor": "fitted._rng_state.cpu"}),
+    {"array": {"dtype": "<U500000000", "shape": [1], "bytes": "fitted.class_counts_"}},
+    {"array": {"dtype": "|u1", "shape": [2**40], "bytes": "fitted.class_counts_"}},
+    {"strings": {"object": False, "shape": [2000], "data": ["x" * 50_000] + [""] * 1999}},
+    {"dict": {"callbacks__lr_schedule__policy": "exec"}},
+    {"dict": {"iterator_train__worker_init_fn": "os.system"}},
+    {"dict": {"optimizer__param_groups": {"list": []}, "optimizer__params": {"list": []}}},
+    {"dict": {"pretrained": True}},
+    {"dict": {"hidden": {"tuple": [1] * 3000}}},
+    {"dict": {"n_samples": 10**5, "n_classes": 10**5}},
+    {"dict": {"depth": 3 * 10**6 + 4}},
+]
+
+#: Names that are added to each object of a document, with some of the values.
+NAMES = [
+    *("__class__", "__init__", "_iter_scores", "callbacks", "compile", "device", "device_"),
+    *("forward", "net_", "net_params", "predict_set", "rule_", "state", "transform", "weights"),
+]
+
+
+def places(value, path=()):
+    """Yield the path of every value of a document; of long lists, of the first ones."""
+    if path:
+        yield path
+    items = value.items() if isinstance(value, dict) else ()
+    items = list(enumerate(value[:3])) if isinstance(value, list) else items
+    for key, item in items:
+        yield from places(item, (*path, key))
+
+
+def at(document, path):
+    for key in path:
+        document = document[key]
+    return document
+
+
+def changes(document):
+    """Yield a name and a function that makes a changed text, for each change of the catalogue."""
+    text = json.dumps(document)
+
+    def changed(path, change):
+        copied = json.loads(text)
+        change(at(copied, path))
+        return json.dumps(copied)
+
+    for path in places(document):
+        parent, key = path[:-1], path[-1]
+        for i, value in enumerate(HOSTILE):
+            yield (
+                f"{path} = value {i}",
+                lambda p=parent, k=key, v=value: changed(p, lambda d: operator.setitem(d, k, v)),
+            )
+        yield f"without {path}", lambda p=parent, k=key: changed(p, lambda d: d.pop(k))
+        if isinstance(at(document, path), dict):
+            for name, value in itertools.product(NAMES, (True, "x", COMPILER)):
+                yield (
+                    f"{path} with {name}",
+                    lambda p=path, k=name, v=value: changed(
+                        p, lambda d: operator.setitem(d, k, v)
+                    ),
+                )
+    for begin, end in ("[]", ('{"a":', "}"), ('{"list":[', "]}")):
+        deep = f'"history": {begin * 50_000}1{end * 50_000}, "old": {{'
+        yield f"nested {begin}", lambda deep=deep: text.replace('"history": {', deep, 1)
+    yield "many small values", lambda: "[" + "[]," * 5_000_000 + "1]"
+
+
+# -- the tripwire ---------------------------------------------------------------------------
+
+#: Events of the interpreter that no file may cause.
+FORBIDDEN = (
+    *("subprocess.Popen", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn"),
+    *("os.system", "os.startfile", "pty.spawn", "socket.", "urllib.Request", "ftplib.", "http."),
+    *("os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate"),
+    *("os.chmod", "os.chown", "os.kill", "os.putenv", "shutil.", "tempfile.", "ctypes.dlopen"),
+    *("pickle.find_class", "sqlite3.connect"),
+)
+#: Packages of which parts may be imported at need.
+IMPORTED = ("encodings", "sksetvalued")
+
+
+class Tripwire:
+    """Record what the interpreter does in the context that a file may not cause."""
+
+    def __init__(self, readable):
+        self.armed = False
+        self.tripped = []
+        self.readable = readable
+        sys.addaudithook(self.see)
+
+    def __enter__(self):
+        self.tripped, self.modules, self.armed = [], set(sys.modules), True
+
+    def __exit__(self, *exception):
+        self.armed = False
+        for name in set(sys.modules) - self.modules:
+            if name.split(".")[0] not in IMPORTED:
+                self.tripped.append(f"import {name}")
+
+    def see(self, event, args):
+        if not self.armed:
+            return
+        if event == "open":
+            path, mode, flags = args
+            writes = isinstance(mode, str) and set(mode) & set("wax+")
+            writes = writes or (isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR))
+            source = str(path).startswith(LIBRARIES) and str(path).endswith((".py", ".pyc"))
+            if writes or not (source or path == self.readable):
+                self.tripped.append(f"open {path} {mode}")
+        elif event.startswith(FORBIDDEN):
+            self.tripped.append(f"{event} {args!r:.100}")
+
+
+LIBRARIES = (sys.prefix, sys.base_prefix, str(Path(__file__).resolve().parents[1]))
+
+
+def use(path, X):
+    """Load a file and predict; return what happened."""
+    from sksetvalued import load
+
+    try:
+        model = load(path)
+    except ValueError:
+        return "refused"
+    try:
+        model.predict_set(X)
+        repr(model)
+    except (TypeError, ValueError):
+        return "refused by predict_set"
+    return "used"
+
+
+def main(path, stride, offset):
+    """Use the changed files of a good one; print a report as JSON."""
+    warnings.simplefilter("ignore")
+    importlib.import_module("torchvision")
+    content = Path(path).read_bytes()
+    X = np.random.default_rng(0).standard_normal((7, 5))
+    target = os.path.join(tempfile.mkdtemp(), "m")
+    shutil.copy(path, target)
+    for _ in range(2):
+        assert use(target, X) == "used"
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    report = {"outcomes": collections.Counter(), "tripped": {}, "raised": {}, "slowest": 0.0}
+    wire = Tripwire(target)
+    for name, text in itertools.islice(changes(document_of(content)), offset, None, stride):
+        Path(target).write_bytes(signed(text(), content))
+        start = time.perf_counter()
+        try:
+            with wire:
+                outcome = use(target, X)
+            report["outcomes"][outcome] += 1
+        except BaseException as error:
+            report["raised"][name] = repr(error)
+        report["slowest"] = max(report["slowest"], time.perf_counter() - start)
+        if wire.tripped:
+            report["tripped"][name] = wire.tripped[:3]
+    report["megabytes"] = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
