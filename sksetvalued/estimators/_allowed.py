@@ -140,7 +140,7 @@ def is_pair(value):
 def is_state_of_generators(value):
     """Return whether `value` holds states of torch's generators by kind of device."""
     states = value.values() if isinstance(value, dict) else [None]
-    known = by_name(lambda state: True, known={"cpu", "cuda"})(value)
+    known = by_name(lambda state: True, known={"cpu", "cuda", "own"})(value)
     return known and all(torch.is_tensor(t) and t.dtype == torch.uint8 for t in states)
 
 
@@ -225,6 +225,7 @@ FITTED = {
     "class_counts_": is_vector,
     "classes_": is_labels,
     "feature_names_in_": is_labels,
+    "instruction_set_": is_name,
     "input_kind_": one_of("table", "image", "path", "dataset"),
     "input_shape_": is_shape,
     "largest_size_": is_size,
@@ -233,12 +234,14 @@ FITTED = {
     "_fitted_on_bytes": is_bool,
     "_form": one_of("single", "indicator", "sets", "sparse"),
     "_image_range": is_pair,
+    "_label_smoothing": is_number,
     "_log_class_weight": optional(is_vector),
     "_prior_exponent": is_number,
     "_rng_state": is_state_of_generators,
     "_seed": is_int,
     "_seen": is_number,
     "_shift_invariant": is_bool,
+    "_smoothed_towards": is_name,
 }
 
 #: Attributes of the rules, beside their parameters.

@@ -38,10 +38,6 @@ ESTIMATORS = {
 }
 #: Fitted attributes that an estimator may lack.
 OPTIONAL = {"feature_names_in_", "n_features_in_", "_image_range"}
-OF_ALL = {
-    *("batch_size_", "class_counts_", "classes_", "input_kind_", "input_shape_", "n_iter_"),
-    *("_fitted_on_bytes", "_log_class_weight", "_prior_exponent", "_rng_state", "_seed"),
-}
 OF_LABEL_SETS = {"average_size_", "largest_size_", "_form", "_seen", "_shift_invariant"}
 #: What a document holds.
 PARTS = {
@@ -431,7 +427,8 @@ def _rebuild_rule(cls, document, decode):
 
 def _check_agreement(model):
     """Raise unless the attributes of an estimator are all there and of the same classes."""
-    wanted = OF_ALL | (OF_LABEL_SETS if isinstance(model, SparseTopClassifier) else set())
+    wanted = _allowed.FITTED.keys() - OPTIONAL
+    wanted -= set() if isinstance(model, SparseTopClassifier) else OF_LABEL_SETS
     names = vars(model).keys() & _allowed.FITTED.keys()
     if not wanted <= names <= wanted | OPTIONAL:
         raise ValueError(f"it has the attributes {sorted(names)}")
