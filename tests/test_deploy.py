@@ -69,11 +69,13 @@ def rules(log_scores):
         AverageK(1.7, log_scores=log_scores),
         AverageK(2.5, min_size=1, max_size=4, **macro),
         AverageError(0.1, log_scores=log_scores),
+        AverageError(0.2, coverage="class", **macro),
     ):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             rule.fit(scores, rng.integers(6, size=400))
-        threshold = getattr(rule, "threshold_", scores.max())
+        by_class = getattr(rule, "coverage", None) == "class"
+        threshold = getattr(rule, "thresholds_" if by_class else "threshold_", scores.max())
         prior = np.ones(6) if rule.rank_scores(scores) is scores else PRIOR
         at = threshold + np.log(prior) if log_scores else threshold * prior
         near = at + rng.choice([-1e-9, 0.0, 1e-9], size=scores.shape)

@@ -90,7 +90,8 @@ def _(rule: AverageK):
 
 @rule_module.register
 def _(rule: AverageError):
-    return _Threshold(rule, getattr(rule, "thresholds_", None) or rule.threshold_)
+    by_class = rule.coverage == "class"
+    return _Threshold(rule, rule.thresholds_ if by_class else rule.threshold_)
 
 
 @rule_module.register
