@@ -167,10 +167,18 @@ def test_smoothing_is_taken_out_exactly_and_keeps_the_order_of_what_has_nothing_
     eta /= eta.sum(1, keepdims=True)
     for epsilon in (1e-3, 0.1, 0.5):
         smooth = (1 - epsilon) * eta + epsilon * target
-        back = unsmoothed(torch.from_numpy(np.log(smooth)), epsilon, target).exp().numpy()
+        back = (
+            unsmoothed(
+                torch.from_numpy(np.log(smooth)), torch.from_numpy(np.log(epsilon * target))
+            )
+            .exp()
+            .numpy()
+        )
         np.testing.assert_allclose(back, eta, atol=1e-12)
     rough = rng.dirichlet(np.full(L, 0.3), size=200)
-    back = unsmoothed(torch.from_numpy(np.log(rough)), 0.3, np.full(L, 1 / L)).numpy()
+    back = unsmoothed(
+        torch.from_numpy(np.log(rough)), torch.full((L,), 0.3 / L).double().log()
+    ).numpy()
     np.testing.assert_allclose(np.exp(back).sum(1), 1)
     np.testing.assert_array_equal(np.argsort(back, 1), np.argsort(rough, 1))
     gone = rough < 0.3 / L

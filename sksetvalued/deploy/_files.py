@@ -5,10 +5,9 @@ import os
 
 import torch
 
-from .._predict import unwrap
 from .._version import __version__
 from ..estimators import SparseTopClassifier
-from ._module import example_batch, to_torch
+from ._module import example_batch, exportable, to_torch
 
 SUFFIXES = (".pt2", ".onnx")
 #: Name of the document in a ``.pt2`` file.
@@ -24,8 +23,8 @@ def export(model, path, *, dtype=None):
 
     Parameters
     ----------
-    model : TopKClassifier, AverageKClassifier or SparseTopClassifier
-        Fitted; or a search around one.
+    model : TopKClassifier, AverageKClassifier, SparseTopClassifier or PlugInClassifier
+        Fitted, the last around one of the others; or a search around one.
     path : path-like
         The suffix chooses the format: ``.onnx``, for ONNX Runtime (install
         ``sksetvalued[onnx]``), or ``.pt2``, for ``torch.export.load``.
@@ -86,8 +85,8 @@ def export(model, path, *, dtype=None):
 
 def _describe(model):
     """Return what a reader of the file should know, as strings."""
-    model, _ = unwrap(model)
-    rule = getattr(model, "rule_", None)
+    model, rule = exportable(model)
+    rule = getattr(model, "rule_", None) if rule is None else rule
     return {
         "sksetvalued": __version__,
         "estimator": type(model).__name__,

@@ -10,8 +10,9 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from .._predict import unwrap
-from ..estimators import SparseTopClassifier
+from ..estimators import PlugInClassifier, SparseTopClassifier
 from ..estimators._deep import DeepEstimator, bare_module
+from ..estimators._unsmooth import unsmoothed
 from . import _masks
 from ._rules import rule_module
 
@@ -25,23 +26,26 @@ class _Probabilities(nn.Module):
         super().__init__()
         shift = np.broadcast_to(model._log_shift, len(model.classes_))
         self.register_buffer("shift", torch.as_tensor(np.array(shift, dtype=np.float64)))
+        smoothed = torch.from_numpy(model._log_smoothing) if model._label_smoothing else None
+        self.register_buffer("log_added", smoothed)
 
     def forward(self, scores):
-        return torch.log_softmax(scores.double() + self.shift, 1)
+        log_proba = torch.log_softmax(scores.double() + self.shift, 1)
+        return log_proba if self.log_added is None else unsmoothed(log_proba, self.log_added)
 
 
 class _SetsOfScores(nn.Module):
     """The sets of a single-label classifier."""
 
-    def __init__(self, model):
+    def __init__(self, model, rule):
         super().__init__()
         self.probabilities = _Probabilities(model)
-        model._refresh_rule()
-        self.rule = rule_module(model.rule_)
+        self.rule = rule_module(rule)
 
     def forward(self, output):
         log_proba = self.probabilities(output)
-        return self.rule(log_proba), log_proba
+        scores = log_proba if self.rule.log_scores else log_proba.exp()
+        return self.rule(scores), log_proba
 
 
 class _LabelSets(nn.Module):
@@ -126,9 +130,12 @@ class SetModule(nn.Module):
         return self.sets(self.criterion.scores(self.network(X)))
 
 
-def _sets_module(model):
+def _sets_module(model, rule):
     if not isinstance(model, SparseTopClassifier):
-        return _SetsOfScores(model)
+        if rule is None:
+            model._refresh_rule()
+            rule = model.rule_
+        return _SetsOfScores(model, rule)
     if not model._uses_threshold():
         return _LabelSets(model)
     if not hasattr(model, "rule_"):
@@ -139,14 +146,33 @@ def _sets_module(model):
     return _LabelsAboveThreshold(model)
 
 
-def exportable(model):
-    """Return the deep estimator to export, or raise with what stands against it."""
+def _inside(model):
+    """Return the classifier inside searches and pipelines that have no other step."""
     if isinstance(model, Pipeline) and len(model.steps) > 1:
         raise TypeError(
             f"the step {type(model.steps[0][1]).__name__} of the Pipeline runs outside of torch: "
             "export the last step by itself, as model[-1], and apply the others to its batches."
         )
-    model, _ = unwrap(model)
+    return unwrap(model)[0]
+
+
+def exportable(model):
+    """Return the deep estimator to export and the rule put on top of it, or None.
+
+    Raises
+    ------
+    TypeError, ValueError
+        With what stands against it.
+    """
+    model, rule = _inside(model), None
+    if isinstance(model, PlugInClassifier):
+        check_is_fitted(model)
+        model, rule = _inside(model.estimator_), model.rule_
+    _check_exportable(model)
+    return model, rule
+
+
+def _check_exportable(model):
     if not isinstance(model, DeepEstimator):
         raise TypeError(
             "only fitted estimators of sksetvalued with a network can be exported, got "
@@ -164,9 +190,8 @@ def exportable(model):
             f"precision={model.precision!r} is for the estimator: the exported network computes "
             "in single precision, and scores near a threshold may fall on its other side.",
             UserWarning,
-            stacklevel=3,
+            stacklevel=5,
         )
-    return model
 
 
 def to_torch(model, *, dtype=None):
@@ -179,8 +204,9 @@ def to_torch(model, *, dtype=None):
 
     Parameters
     ----------
-    model : TopKClassifier, AverageKClassifier or SparseTopClassifier
-        Fitted; or a search around one. Later changes to it leave the module as it is.
+    model : TopKClassifier, AverageKClassifier, SparseTopClassifier or PlugInClassifier
+        Fitted, the last around one of the others; or a search around one. Later
+        changes to it leave the module as it is.
     dtype : {"float32", "float64"}, default=None
         What the network computes in. None is as in `predict_set`: double precision for the
         perceptron on tables, single precision otherwise.
@@ -215,7 +241,7 @@ def to_torch(model, *, dtype=None):
     """
     if dtype not in DTYPES:
         raise ValueError(f"dtype must be 'float32', 'float64' or None, got {dtype!r}.")
-    model = exportable(model)
+    model, rule = exportable(model)
     dtype = DTYPES[dtype] or (
         torch.float64
         if model.input_kind_ == "table" and model._built_in_network()
@@ -223,12 +249,12 @@ def to_torch(model, *, dtype=None):
     )
     network, criterion = bare_module(model.net_), model.net_.criterion_
     network, criterion = (copy.deepcopy(part).cpu() for part in (network, criterion))
-    return SetModule(network, criterion, _sets_module(model), dtype)
+    return SetModule(network, criterion, _sets_module(model, rule), dtype)
 
 
 def example_batch(model, module):
     """Return two samples of zeros, for an exporter to trace: it would specialise a single one."""
-    model, _ = unwrap(model)
+    model, _ = exportable(model)
     is_image = len(model.input_shape_) == 3
     dtype = torch.uint8 if is_image and model._fitted_on_bytes else module.dtype
     return torch.zeros(2, *model.input_shape_, dtype=dtype)

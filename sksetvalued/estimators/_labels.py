@@ -251,6 +251,13 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
         shift = (1 - self._prior_exponent) * np.log(self._prior)
         return shift if self._log_class_weight is None else shift - self._log_class_weight
 
+    @property
+    def _log_smoothing(self):
+        """Logarithms of what smoothed labels added to the probability of each class."""
+        towards_prior = self._smoothed_towards == "prior"
+        target = self._prior if towards_prior else np.full(self._n_outputs, 1 / self._n_outputs)
+        return np.log(self._label_smoothing * target)
+
     def _log_proba(self, scores):
         """Return log p_y(x) under the prior of the training data, in double precision.
 
@@ -260,10 +267,7 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
         shifted = torch.from_numpy(scores + self._log_shift)
         log_proba = torch.log_softmax(shifted, dim=1)
         if self._label_smoothing:
-            n_classes = len(self.classes_)
-            prior = self._smoothed_towards == "prior"
-            target = self._prior if prior else np.full(n_classes, 1 / n_classes)
-            log_proba = unsmoothed(log_proba, self._label_smoothing, target)
+            log_proba = unsmoothed(log_proba, torch.from_numpy(self._log_smoothing))
         return log_proba.numpy()
 
     def _predict_log_proba(self, X):
