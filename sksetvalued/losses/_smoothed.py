@@ -1,18 +1,10 @@
 """The smoothed top-k hinge loss of Berrada et al."""
 
-import torch
-
-from ..operators import _compiled_smoothed
 from ..operators._checks import check_number
-from ..operators._compiled import fits_compiled
-from ..operators._tilting import SmoothedHinge, smoothed_hinge_by_products
-from ..operators._triton import fits_kernels
+from ..operators.smoothed import smoothed_hinge
 from ._top_k import _TopKLoss
 
 __all__ = ["SmoothedTopKHingeLoss"]
-
-#: Up to this rank, from either end, kernels pay.
-_MAX_RANK_OF_KERNELS = 64
 
 
 class SmoothedTopKHingeLoss(_TopKLoss, name="smoothed_hinge"):
@@ -58,17 +50,7 @@ class SmoothedTopKHingeLoss(_TopKLoss, name="smoothed_hinge"):
 
     def sample_losses(self, input, target):
         self.check_rank(input)
-        arguments = input, target.unsqueeze(1), self.k, self.tau, self.margin
-        if torch.compiler.is_compiling() or len(input) == 0:
-            return smoothed_hinge_by_products(*arguments)
-        rank = min(self.k, input.shape[1] - self.k)
-        if rank <= _compiled_smoothed.MAX_RANK and fits_compiled(input, target):
-            return _compiled_smoothed.SmoothedHinge.apply(*arguments)
-        if rank <= _MAX_RANK_OF_KERNELS and fits_kernels(input):
-            from ..operators import _triton_smoothed
-
-            return _triton_smoothed.SmoothedHinge.apply(*arguments)
-        return SmoothedHinge.apply(*arguments)
+        return smoothed_hinge(input, target, self.k, self.tau, self.margin)
 
 
 def smoothed_top_k_hinge_loss(

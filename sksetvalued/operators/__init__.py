@@ -4,4 +4,4 @@ from ._dispatch import *  # noqa: F403
 from ._margins import *  # noqa: F403
 from ._noised import *  # noqa: F403
 from ._sparse import *  # noqa: F403
-from ._symmetric import *  # noqa: F403
+from .smoothed import *  # noqa: F403

@@ -12,6 +12,11 @@ def at_least_float32(scores):
     return scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
 
 
+def widest(scores):
+    """Return the floating-point type with the most digits on the device of `scores`."""
+    return torch.float32 if scores.device.type == "mps" else torch.float64
+
+
 def without_autocast(device):
     """Return a context in which autocast is off, for devices that know it."""
     kind = device.type

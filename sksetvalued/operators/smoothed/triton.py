@@ -1,6 +1,17 @@
 r"""The smoothed hinge loss by exponential tilting, in one Triton kernel each way.
 
-The mathematics is that of :mod:`sksetvalued.operators._tilting`. A program takes one row. It
+As in :mod:`.reference`, independent trials are tilted so that about k - 1/2 successes are
+expected. The probabilities of k - 1 and k are Fourier coefficients of the product of
+
+.. math:: F(w) = \prod_j \frac{1 + o_j w}{1 + o_j}
+
+on a few nodes of the unit circle, since the number of successes is concentrated, and the gradient
+of the log-ratio is, for each class, a function of its odds alone:
+
+.. math:: \frac{1}{N} \sum_w w^{1-k} \frac{o_i F(w)}{1 + o_i w}
+    \left( \frac{1}{f_k} - \frac{w}{f_{k-1}} \right).
+
+A program takes one row. It
 finds a cut below which the odds are small, from the largest entries that its lanes keep; it reads
 the row again to add up the powers of the odds below the cut, and multiplies the few factors above
 it one by one, for all nodes of the circle at once. The gradient is a function of the odds: a
@@ -17,8 +28,8 @@ import torch
 import triton
 import triton.language as tl
 
-from ._tilting import n_nodes, smoothed_hinge_by_products
-from ._triton_rows import (
+from .. import _dispatch
+from .._triton_rows import (
     STAGES,
     join_largest,
     keep_largest,
@@ -26,6 +37,7 @@ from ._triton_rows import (
     plan_lanes,
     with_contiguous_rows,
 )
+from . import reference
 
 #: Powers of the odds below the cut that matter.
 _MAX_POWERS = 16
@@ -348,6 +360,36 @@ def _gradient_kernel(
     tl.store(out + row * n_classes + classes, weight * value, mask=inside)
 
 
+def _log_tail(mean, count, n_trials):
+    """Bound the log-probability that successes are as far from their mean as `count`.
+
+    Chernoff's bound, for a number of independent successes or of failures, the better of both.
+    """
+    bounds = []
+    for m, c in ((mean, count), (n_trials - mean, n_trials - count)):
+        if c < 0:
+            return -math.inf
+        bounds.append(-m if c == 0 else c - m + c * math.log(m / c))
+    return min(bounds)
+
+
+@lru_cache(maxsize=256)
+def n_nodes(k, n_classes, log_tolerance):
+    """Return an odd number N of nodes that tells k successes from k + N and k - N.
+
+    A transform over N nodes adds up probabilities that are N apart. The expected number of
+    successes may be up to half a success off k - 1/2.
+    """
+    n = 3
+    while n <= n_classes:
+        above = _log_tail(min(k, n_classes - 0.25), k - 1 + n, n_classes)
+        below = _log_tail(max(k - 1, 0.25), k - n, n_classes)
+        if max(above, below) < log_tolerance:
+            break
+        n += 2
+    return n
+
+
 @lru_cache(maxsize=64)
 def make_constants(rank, n_others, n_powers, device):
     """Return the constants of the nodes, one in each row, filled up to a power of two."""
@@ -446,13 +488,13 @@ def _backward(grad, scores, target, k, tau, saved):
 
 
 class SmoothedHinge(torch.autograd.Function):
-    """Do what :class:`sksetvalued.operators._tilting.SmoothedHinge` does, on rows that are there.
+    """Do what :func:`.reference.smoothed_hinge` does, on rows that are there.
 
     Parameters
     ----------
     scores : Tensor of shape (n_samples, n_classes)
         In single precision.
-    target : LongTensor of shape (n_samples, 1)
+    target : LongTensor of shape (n_samples,)
     k : int, in [1, n_classes - 1]
     tau, margin : float
     """
@@ -468,9 +510,8 @@ class SmoothedHinge(torch.autograd.Function):
     def backward(ctx, grad):
         scores, target, saved = ctx.saved_tensors
         k, tau, margin = ctx.parameters
-        if torch.is_grad_enabled():
-            values = smoothed_hinge_by_products(scores, target, k, tau, margin)
-            result = torch.autograd.grad(values, scores, grad, create_graph=True)[0]
+        if _dispatch.needs_reference(grad):
+            result = reference.gradient(grad, scores, target, k, tau, margin)
         else:
             result = _backward(grad, scores, target, k, tau, saved)
         return result, None, None, None, None

@@ -1,17 +1,18 @@
-"""Laws of the compiled kernels of the smoothed hinge loss."""
+"""The compiled kernels of the smoothed hinge do what its definition says."""
 
 import numpy as np
 import pytest
-import reference
 import torch
 
 from sksetvalued.losses import SmoothedTopKHingeLoss
-from sksetvalued.operators import _compiled, _compiled_smoothed, _tilting
+from sksetvalued.operators._dispatch import kernels
+from sksetvalued.operators.smoothed.reference import smoothed_hinge
 
-if _compiled.kernels is None:
+if kernels is None:
     pytest.skip("the kernels are not built", allow_module_level=True)
 
-MAX_RANK = _compiled_smoothed.MAX_RANK
+from sksetvalued.operators.smoothed.cpu import SmoothedHinge
+
 #: Of the gradient relative to its largest entry, and of the loss relative to the larger of it
 #: and tau.
 TOLERANCE = 5e-7
@@ -19,22 +20,18 @@ TOLERANCE = 5e-7
 LEAST = 1e-37
 
 
-def differentiate(function, scores, target, k, tau, margin=1.0):
+def differentiate(scores, target, k, tau, margin=1.0, function=SmoothedHinge.apply):
     """Return the losses and the gradient of their sum."""
     scores = scores.clone().requires_grad_()
-    losses = function.apply(scores, target.unsqueeze(1), k, tau, margin)
+    losses = function(scores, target, k, tau, margin)
     (gradient,) = torch.autograd.grad(losses.sum(), scores)
     return losses.detach(), gradient
 
 
 def assert_agree(scores, target, k, tau, margin=1.0, tolerance=TOLERANCE):
-    """Compare the kernels with the formulas in double precision."""
-    exact, exact_gradient = differentiate(
-        _tilting.SmoothedHinge, scores.double(), target, k, tau, margin
-    )
-    losses, gradient = differentiate(
-        _compiled_smoothed.SmoothedHinge, scores, target, k, tau, margin
-    )
+    """Compare the kernels with the definition in double precision."""
+    exact, exact_gradient = differentiate(scores.double(), target, k, tau, margin, smoothed_hinge)
+    losses, gradient = differentiate(scores, target, k, tau, margin)
     assert losses.dtype == gradient.dtype == torch.float32
     assert ((losses - exact).abs() <= tolerance * exact.clamp(min=tau)).all()
     largest = exact_gradient.abs().amax(1)
@@ -59,12 +56,11 @@ def awkward_scores(n_classes):
     return torch.tensor(rows, dtype=torch.float32)
 
 
-SHAPES = [(2, 1), (3, 2), (17, 8), (40, 39), (99, 50), (100, 5), (128, 64), (170, 64), (300, 1)]
-SHAPES += [(300, 2), (300, 20), (300, 290), (1000, 7), (1000, 33), (1000, 64), (1000, 936)]
-SHAPES += [(5000, 5), (5000, 50), (5000, 4990)]
+SHAPES = [(2, 1), (3, 2), (40, 39), (99, 50), (128, 64), (300, 1), (300, 2), (300, 290)]
+SHAPES += [(1000, 7), (1000, 64), (5000, 50), (5000, 4990)]
 
 
-@pytest.mark.parametrize("tau", [1e-2, 0.1, 1.0, 100.0])
+@pytest.mark.parametrize("tau", [1e-2, 1.0, 100.0])
 @pytest.mark.parametrize(("n_classes", "k"), SHAPES)
 def test_kernels_agree_with_double_precision(n_classes, k, tau):
     scores = awkward_scores(n_classes)
@@ -85,23 +81,6 @@ def test_kernels_agree_on_many_classes(k, instruction_set):
         assert_agree(scores, torch.tensor([3, 69_999, 7]), k, tau)
 
 
-@pytest.mark.parametrize("n_classes", range(2, 9))
-def test_kernels_equal_the_enumerated_subsets(n_classes, instruction_set):
-    rng = np.random.default_rng(n_classes)
-    scores = torch.tensor(rng.standard_normal((6, n_classes)), dtype=torch.float32)
-    target = torch.tensor(rng.integers(n_classes, size=6))
-    for k in range(1, n_classes):
-        for tau in (0.1, 1.0, 20.0):
-            losses, _ = differentiate(
-                _compiled_smoothed.SmoothedHinge, scores, target, k, tau, 0.7
-            )
-            expected = [
-                reference.smoothed_top_k_hinge(s, y, k, tau, 0.7)
-                for s, y in zip(scores.double().numpy(), target.numpy())
-            ]
-            np.testing.assert_allclose(losses.numpy(), expected, rtol=1e-6, atol=1e-6)
-
-
 @pytest.mark.parametrize(("n_classes", "k"), [(5, 3), (100, 5), (1000, 50), (1000, 990)])
 def test_instruction_sets_agree(n_classes, k, instruction_set):
     scores = awkward_scores(n_classes)
@@ -116,9 +95,7 @@ def test_rows_end_anywhere(n_left_out, instruction_set):
     block = torch.full((3, n_classes), torch.nan)
     block[1] = awkward_scores(70)[0, :n_classes]
     assert_agree(block[1:2], torch.tensor([n_classes - 1]), 4, 0.5)
-    losses, gradient = differentiate(
-        _compiled_smoothed.SmoothedHinge, block, torch.tensor([0, 1, 2]), 4, 0.5
-    )
+    losses, gradient = differentiate(block, torch.tensor([0, 1, 2]), 4, 0.5)
     assert losses.isnan().tolist() == [True, False, True]
     assert gradient.isnan().all(1).tolist() == [True, False, True]
     assert gradient[1].isfinite().all()
@@ -132,9 +109,7 @@ def test_ties_where_the_head_ends(n_tied, instruction_set):
     for tau in (0.02, 1.0):
         assert_agree(scores, torch.tensor([50]), 5, tau)
         assert_agree(scores, torch.tensor([101]), 5, tau)
-        _, gradient = differentiate(
-            _compiled_smoothed.SmoothedHinge, scores, torch.tensor([50]), 5, tau
-        )
+        _, gradient = differentiate(scores, torch.tensor([50]), 5, tau)
         tied = gradient[0, 100 : 100 + n_tied]
         assert (tied - tied[0]).abs().max() <= TOLERANCE * gradient.abs().max()
 
@@ -146,7 +121,7 @@ def test_nan_and_infinity_make_a_loss_nan_wherever_they_are(n_classes, k, bad, i
     target = torch.full((6,), n_classes // 2)
     for row, place in enumerate((0, 1, n_classes // 2, n_classes - 2, n_classes - 1)):
         scores[row, place] = bad
-    losses, gradient = differentiate(_compiled_smoothed.SmoothedHinge, scores, target, k, 0.5)
+    losses, gradient = differentiate(scores, target, k, 0.5)
     assert losses.isnan().tolist() == 5 * [True] + [False]
     assert gradient.isnan().all(1).tolist() == 5 * [True] + [False]
 
@@ -158,11 +133,7 @@ def test_masked_classes_are_the_limit(n_classes, k, n_finite, instruction_set):
     for mask in (-torch.inf, -1e6 * k):
         scores = awkward_scores(n_classes)[:3]
         scores[:2, n_finite:] = mask
-        results.append(
-            differentiate(
-                _compiled_smoothed.SmoothedHinge, scores, torch.tensor([0, 1, 2]), k, 0.5
-            )
-        )
+        results.append(differentiate(scores, torch.tensor([0, 1, 2]), k, 0.5))
     for masked, low in zip(*results):
         torch.testing.assert_close(masked, low, rtol=1e-6, atol=1e-6)
     if n_finite <= k:
@@ -173,9 +144,7 @@ def test_masked_classes_are_the_limit(n_classes, k, n_finite, instruction_set):
 def test_a_masked_true_class_costs_without_bound():
     scores = awkward_scores(50)[:1]
     scores[0, 7] = -torch.inf
-    losses, gradient = differentiate(
-        _compiled_smoothed.SmoothedHinge, scores, torch.tensor([7]), 3, 0.5
-    )
+    losses, gradient = differentiate(scores, torch.tensor([7]), 3, 0.5)
     assert losses.item() == torch.inf
     torch.testing.assert_close(gradient[0, 7], torch.tensor(-1 / 3))
     torch.testing.assert_close(gradient.sum(), torch.tensor(0.0), rtol=0, atol=1e-6)
@@ -185,9 +154,7 @@ def test_a_masked_true_class_costs_without_bound():
 def test_no_gradient_is_infinite_where_all_is_masked(n_classes, k, instruction_set):
     scores = torch.full((2, n_classes), -torch.inf)
     scores[1, : k // 2] = torch.linspace(0, 1, k // 2)
-    losses, gradient = differentiate(
-        _compiled_smoothed.SmoothedHinge, scores, torch.tensor([0, n_classes - 1]), k, 0.5
-    )
+    losses, gradient = differentiate(scores, torch.tensor([0, n_classes - 1]), k, 0.5)
     assert (losses == torch.inf).all()
     assert gradient.isfinite().all()
 
@@ -198,9 +165,7 @@ def test_extreme_numbers_stay_finite(tau, scale, instruction_set):
     for n_classes, k in ((9, 4), (400, 5), (400, 397)):
         scores = scale * awkward_scores(n_classes)[[0, 2, 5]]
         target = scores.argmin(1)
-        losses, gradient = differentiate(
-            _compiled_smoothed.SmoothedHinge, scores, target, k, tau, 1.0
-        )
+        losses, gradient = differentiate(scores, target, k, tau, 1.0)
         assert losses.isfinite().all()
         assert gradient.isfinite().all()
         assert (gradient.sum(1).abs() <= 1e-6).all()
@@ -209,16 +174,12 @@ def test_extreme_numbers_stay_finite(tau, scale, instruction_set):
 # How autograd meets the kernels.
 
 
-def test_second_derivatives_are_those_of_the_polynomials():
-    scores = awkward_scores(20)[[0, 2]]
-    target = torch.tensor([3, 4])
+def test_second_derivatives_are_those_of_the_definition():
+    scores, target = awkward_scores(20)[[0, 2]], torch.tensor([3, 4])
     results = []
-    for function, dtype in (
-        (_compiled_smoothed.SmoothedHinge, torch.float32),
-        (_tilting.SmoothedHinge, torch.float64),
-    ):
+    for function, dtype in ((SmoothedHinge.apply, torch.float32), (smoothed_hinge, torch.float64)):
         leaf = scores.to(dtype).requires_grad_()
-        losses = function.apply(leaf, target.unsqueeze(1), 3, 0.5, 1.0)
+        losses = function(leaf, target, 3, 0.5, 1.0)
         (gradient,) = torch.autograd.grad(losses.sum(), leaf, create_graph=True)
         (second,) = torch.autograd.grad(gradient.square().sum(), leaf)
         results.append((gradient.detach().double(), second.double()))
@@ -249,7 +210,7 @@ def test_tensors_may_have_any_strides():
         (spread.T[::2], targets, grads),
     ):
         leaf = scores.detach().requires_grad_()
-        losses = _compiled_smoothed.SmoothedHinge.apply(leaf, y.unsqueeze(1), 4, 0.3, 1.0)
+        losses = SmoothedHinge.apply(leaf, y, 4, 0.3, 1.0)
         results.append((losses.detach(), torch.autograd.grad(losses, leaf, grad)[0]))
     for expected, found in zip(*results):
         assert torch.equal(expected, found)
@@ -259,36 +220,25 @@ def test_an_empty_batch():
     leaf = torch.zeros(0, 30, requires_grad=True)
     target = torch.zeros(0, dtype=torch.long)
     for losses in (
-        _compiled_smoothed.SmoothedHinge.apply(leaf, target.unsqueeze(1), 3, 1.0, 1.0),
+        SmoothedHinge.apply(leaf, target, 3, 1.0, 1.0),
         SmoothedTopKHingeLoss(3, reduction="none")(leaf, target),
     ):
         assert losses.shape == (0,)
         assert torch.autograd.grad(losses.sum(), leaf)[0].shape == (0, 30)
 
 
-@pytest.mark.parametrize(
-    ("n_classes", "k", "dtype", "used"),
-    [
-        (100, 5, torch.float32, True),
-        (100, 50, torch.float32, True),
-        (1000, MAX_RANK, torch.float32, True),
-        (1000, 1000 - MAX_RANK, torch.float32, True),
-        (1000, MAX_RANK + 1, torch.float32, False),
-        (100, 5, torch.float64, False),
-    ],
-)
-def test_the_loss_uses_the_kernels_where_they_fit(n_classes, k, dtype, used, monkeypatch):
-    calls = []
-    function = _compiled_smoothed.SmoothedHinge
-    monkeypatch.setattr(function, "apply", lambda *a: calls.append(a) or a[0].sum(1))
-    loss = SmoothedTopKHingeLoss(k)
-    loss(torch.zeros(2, n_classes, dtype=dtype), torch.zeros(2, dtype=torch.long))
-    monkeypatch.setattr(_compiled, "kernels", None)
-    loss(torch.zeros(2, n_classes, dtype=dtype), torch.zeros(2, dtype=torch.long))
-    assert len(calls) == used
+@pytest.mark.parametrize("n_classes", [100, 1000])
+def test_the_loss_uses_the_kernels_up_to_their_largest_rank_from_either_end(n_classes):
+    """Which leave a node of their own in the graph."""
+    most = kernels.most_rank
+    for k in (5, n_classes - 5, most, n_classes - most, most + 1):
+        leaf = torch.zeros(2, n_classes, requires_grad=True)
+        loss = SmoothedTopKHingeLoss(k, reduction="none")(leaf, torch.tensor([0, 1]))
+        used = type(loss.grad_fn).__name__ == "SmoothedHingeBackward"
+        assert used == (min(k, n_classes - k) <= most)
 
 
 def test_nothing_of_the_size_of_many_scores_is_kept():
-    for k in (1, 5, 50, MAX_RANK):
-        assert _compiled.kernels.smoothed_width(1000, k) <= 500
-        assert _compiled.kernels.smoothed_width(100_000, k) <= 500
+    for k in (1, 5, 50, kernels.most_rank):
+        assert kernels.smoothed_width(1000, k) <= 500
+        assert kernels.smoothed_width(100_000, k) <= 500

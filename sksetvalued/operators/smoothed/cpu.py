@@ -2,21 +2,18 @@
 
 import torch
 
-from . import _compiled
-from ._tilting import smoothed_hinge_by_products
-
-#: Largest rank, from either end, that the kernels have room for.
-MAX_RANK = 0 if _compiled.kernels is None else _compiled.kernels.most_rank
+from .. import _dispatch
+from . import reference
 
 
 class SmoothedHinge(torch.autograd.Function):
-    """Do what :class:`sksetvalued.operators._tilting.SmoothedHinge` does, in one pass each way.
+    """Do what :func:`.reference.smoothed_hinge` does, in one pass each way.
 
     Parameters
     ----------
     scores : Tensor of shape (n_samples, n_classes)
         In single precision.
-    target : LongTensor of shape (n_samples, 1)
+    target : LongTensor of shape (n_samples,)
     k : int, in [1, n_classes - 1]
     tau, margin : float
     """
@@ -26,8 +23,8 @@ class SmoothedHinge(torch.autograd.Function):
         rows, target = scores.contiguous(), target.contiguous()
         n_rows, n_classes = rows.shape
         losses = rows.new_empty(n_rows)
-        saved = rows.new_empty(n_rows, _compiled.kernels.smoothed_width(n_classes, k))
-        n_bad = _compiled.kernels.smoothed_rows(
+        saved = rows.new_empty(n_rows, _dispatch.kernels.smoothed_width(n_classes, k))
+        n_bad = _dispatch.kernels.smoothed_rows(
             rows.data_ptr(),
             target.data_ptr(),
             n_rows,
@@ -48,15 +45,12 @@ class SmoothedHinge(torch.autograd.Function):
     def backward(ctx, grad):
         scores, target, saved = ctx.saved_tensors
         k, tau, margin = ctx.parameters
-        if torch.is_grad_enabled() or not _compiled.fits_compiled(grad):
-            create_graph = torch.is_grad_enabled()
-            with torch.enable_grad():
-                values = smoothed_hinge_by_products(scores, target, k, tau, margin)
-                result = torch.autograd.grad(values, scores, grad, create_graph=create_graph)[0]
+        if _dispatch.needs_reference(grad):
+            result = reference.gradient(grad, scores, target, k, tau, margin)
             return result, None, None, None, None
         rows = scores.contiguous()
         result = torch.empty_like(rows)
-        _compiled.kernels.smoothed_gradient_rows(
+        _dispatch.kernels.smoothed_gradient_rows(
             grad.data_ptr(),
             grad.stride(0),
             rows.data_ptr(),
