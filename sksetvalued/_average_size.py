@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from ._masks import row_blocks
+from ._masks import ceil_to_dtype, row_blocks
 from ._validation import NO_WEIGHT
 
 #: A stream of unknown length is kept whole up to this many entries.
@@ -54,14 +54,29 @@ class AverageSizeSelector:
         let expect is remembered, and :meth:`threshold` raises if an entry it needs was dropped.
     total_weight : float, optional
         Sum of the weights at the end. With it weighted samples too may come in any order.
+    reserve : int, optional
+        Size that is counted for one more sample, to come: the threshold is then the smallest for
+        which ``(sum of sizes + reserve) / (n + 1)`` is not above `k`. Without weights only.
+    keep_rows : bool, default=False
+        Whether to remember which sample each entry is of, for :meth:`size_moments`.
     """
 
-    def __init__(self, k, min_size=0, max_size=None, n_samples=None, total_weight=None):
+    def __init__(
+        self,
+        k,
+        min_size=0,
+        max_size=None,
+        n_samples=None,
+        total_weight=None,
+        reserve=None,
+        keep_rows=False,
+    ):
         self.k, self.min_size, self.max_size = k, min_size, max_size
         self.n_samples, self.total_weight = n_samples, total_weight
+        self.reserve, self.keep_rows = reserve, keep_rows
         # The rounding of the sum of the weights is carried along.
         self.weight_seen, self.weight_rounded_off, self.rows_seen = 0.0, 0.0, 0
-        self.values, self.weights = [], []
+        self.values, self.weights, self.rows, self.row_weights = [], [], [], []
         self.n_kept = self.n_left_by_pruning = 0
         # The largest value dropped so far, and the weight of the entries dropped at that value.
         self.level, self.level_weight = None, 0.0
@@ -84,12 +99,17 @@ class AverageSizeSelector:
         if self.level is not None:
             keep = pool > self.level
             self.level_weight += _weight_of(pool == self.level, weight)
-        self.values.append(pool[keep])
+        # A third of the time of pool[keep].
+        self.values.append(pool.ravel()[np.flatnonzero(keep)])
         if weight is not None and not self.weights:
             self.weights = [np.ones(len(v)) for v in self.values[:-1]]
+        column = np.ones(len(pool)) if weight is None else weight
         if weight is not None or self.weights:
-            column = np.ones(len(pool)) if weight is None else weight
-            self.weights.append(np.broadcast_to(column[:, None], pool.shape)[keep])
+            self.weights.append(np.repeat(column, np.count_nonzero(keep, axis=1)))
+        if self.keep_rows:
+            row = np.arange(self.rows_seen - len(pool), self.rows_seen, dtype=np.int32)
+            self.rows.append(np.repeat(row, np.count_nonzero(keep, axis=1)))
+            self.row_weights.append(column)
         self.n_kept += len(self.values[-1])
         if self.n_kept > 1.5 * max(self._capacity(), self.n_left_by_pruning):
             self._prune()
@@ -136,23 +156,27 @@ class AverageSizeSelector:
         values, weights = self._gathered()
         if weights is None:
             cut = len(values) - self._capacity()
-            values.partition(cut)
-            dropped, lost = values[:cut], np.ones(1)
+            ordered = np.partition(values, max(cut - 1, 0))
         else:
             order = np.argsort(values)
-            values, weights = values[order], weights[order]
+            ordered = values[order]
             budget = self._budget(self._expected_weight())
-            spent = running_sums(weights[::-1])
-            cut = max(0, len(values) - 2 - np.searchsorted(spent, budget, side="right"))
-            dropped, lost = values[:cut], weights[:cut]
+            spent = running_sums(weights[order][::-1])
+            cut = len(values) - 2 - np.searchsorted(spent, budget, side="right")
         if cut > 0:
-            level = dropped.max()
-            before = self.level_weight if level == self.level else 0.0
-            self.level = level
-            self.level_weight = before + float(np.sum((dropped == level) * lost))
-        self.values = [values[cut:].copy()]
-        self.weights = [] if weights is None else [weights[cut:].copy()]
+            self._drop_up_to(ordered[cut - 1])
         self.n_kept = self.n_left_by_pruning = len(self.values[0])
+
+    def _drop_up_to(self, level):
+        """Drop the entries that are at most `level`."""
+        values, weights = self._gathered()
+        lost = _weight_of((values == level)[:, None], weights)
+        self.level_weight = lost + (self.level_weight if level == self.level else 0.0)
+        self.level, kept = level, np.flatnonzero(values > level)
+        self.values = [values[kept]]
+        self.weights = [] if weights is None else [weights[kept]]
+        if self.keep_rows:
+            self.rows = [np.concatenate(self.rows)[kept]]
 
     def _gathered(self):
         """Return the values and weights kept, each in one array that may be reordered."""
@@ -174,17 +198,42 @@ class AverageSizeSelector:
         if not self.rows_seen:
             raise ValueError(NO_WEIGHT)
         values, weights = self._gathered()
-        if not len(values):
+        if not len(values) and self.level is None:
             return -np.inf
         if weights is None:
             return self._unweighted(values)
         return self._weighted(values, weights)
 
-    def _unweighted(self, values):
+    def size_moments(self, threshold):
+        """Return the mean of the sizes seen, their standard deviation, and that of the mean.
+
+        Parameters
+        ----------
+        threshold : float
+            What :meth:`threshold` returned.
+        """
+        values, _ = self._gathered()
+        rows = np.concatenate(self.rows)[values >= ceil_to_dtype(threshold, values.dtype)]
+        sizes = self.min_size + np.bincount(rows, minlength=self.rows_seen)
+        weight = np.concatenate(self.row_weights)
+        mean, share = float(np.average(sizes, weights=weight)), weight / weight.sum()
+        spread = (sizes - mean) ** 2
+        return mean, math.sqrt(share @ spread), math.sqrt(share**2 @ spread)
+
+    def _n_let_in(self):
+        """Return how many entries may be let in from the pool; negative where none may."""
         n = int(self.weight_seen)
-        m = largest_count(self.k, n) - self.min_size * n
+        if self.reserve is None:
+            return largest_count(self.k, n) - self.min_size * n
+        return largest_count(self.k, n + 1) - self.reserve - self.min_size * n
+
+    def _unweighted(self, values):
+        m = self._n_let_in()
+        if m < 0:
+            return np.inf
         if m < len(values):
             # Only the m + 1 largest are looked at; the rest of the array is left unsorted.
+            values = values.copy() if self.keep_rows else values
             values.partition(len(values) - m - 1)
             values = values[len(values) - m - 1 :]
             lower = values[0]
@@ -199,14 +248,14 @@ class AverageSizeSelector:
     def _weighted(self, values, weights):
         order = np.argsort(-values, kind="stable")
         values, spent = values[order], running_sums(weights[order])
-        ends = np.flatnonzero(np.append(values[1:] != values[:-1], True))
+        ends = np.flatnonzero(np.append(values[1:] != values[:-1], len(values) > 0))
         distinct, spent = values[ends], spent[ends]
         n_fit = np.count_nonzero(spent <= self._budget(self.weight_seen))
         if n_fit < len(distinct):
             return between(distinct[n_fit - 1] if n_fit else None, distinct[n_fit])
         if self.level is None:
             return -np.inf
-        self._check_level(self._budget(self.weight_seen) - spent[-1])
+        self._check_level(self._budget(self.weight_seen) - spent[-1:].sum())
         above = distinct[distinct > self.level]
         return between(above[-1] if above.size else None, self.level)
 

@@ -104,6 +104,7 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
             if first:
                 self._draw_seed()
                 self._new_rule()
+            self._check_held_out(None, weight)
             data = self._training_set(inputs, target, weight, np.arange(len(target)), True)
             self._train(data, None, len(self.classes_), 1, resume="partial_fit")
             self._calibrate_inputs(inputs, weight)
@@ -162,6 +163,7 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
         fraction = getattr(self, "calibration_fraction", None)
         if fraction is not None:
             train, held = split_per_class(target, fraction, random_state)
+        self._check_held_out(held, weight)
         if self.validation_fraction is not None:
             kept, out = split_per_class(target[train], self.validation_fraction, random_state)
             if not len(out):
@@ -176,8 +178,24 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
         held = train if held is None or not len(held) else held
         with warnings.catch_warnings():
             # A k that needs a warning has had it before the training.
-            warnings.simplefilter("ignore", UserWarning)
+            warnings.filterwarnings("ignore", ".*every class is returned", UserWarning)
             self._calibrate_inputs(inputs.subset(held), weight if weight is None else weight[held])
+
+    def _check_held_out(self, held, weight):
+        """Raise if the rule promises what the samples held out cannot give."""
+        if not self.rule_.requires_held_out:
+            return
+        if held is None or not len(held):
+            raise ValueError(
+                f"rule_params={self.rule_params} promises a size on new data, for which samples "
+                "must be held out of the training: set calibration_fraction and use fit, or "
+                "train without it and set it for calibrate(X) on other samples."
+            )
+        if weight is not None and (weight != 1).any():
+            raise ValueError(
+                f"rule_params={self.rule_params} promises a size for samples that count alike: "
+                "leave sample_weight out, or train without it and set it for calibrate(X)."
+            )
 
     def _training_set(self, inputs, target, weight, indices, training):
         if weight is not None:
@@ -215,7 +233,9 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
 
     def _new_rule(self):
         """Validate the rule's parameters, before time is spent on training."""
-        self.rule_ = self._rule().fit(np.zeros((1, len(self.classes_))))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*with finite_sample", UserWarning)
+            self.rule_ = self._rule().fit(np.zeros((1, len(self.classes_))))
 
     def _rule_is_current(self):
         """Return whether the fitted rule is the one that the parameters describe."""
@@ -352,9 +372,13 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
     def _iter_sets(self, X):
         """Yield (log p, mask) of each chunk of X."""
         self._refresh_rule()
+        sizes = []
         for scores in self._iter_scores(X):
             log_proba = self._log_proba(scores)
-            yield log_proba, self.rule_.predict_set(log_proba)
+            mask = self.rule_._predict_chunk(log_proba)
+            sizes.append(np.count_nonzero(mask, axis=1))
+            yield log_proba, mask
+        self.rule_._check_sizes(np.concatenate(sizes))
 
     def predict_set(self, X):
         """Return the set of classes of each sample.

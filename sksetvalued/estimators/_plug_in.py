@@ -128,6 +128,12 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self._check_parts()
         if self._is_prefit():
             return self._fit_prefit(X, y, sample_weight)
+        if getattr(self.rule, "requires_held_out", False):
+            raise ValueError(
+                f"rule={self.rule!r} promises a size on new data, which out-of-fold scores cannot "
+                "give: the classifier is refitted on all samples afterwards. Fit it first and use "
+                "cv='prefit' with samples that it was not trained on."
+            )
         if y is None:
             raise ValueError(
                 "PlugInClassifier requires y to be passed, but the target y is None. Only with "

@@ -20,6 +20,8 @@ class SetRule(BaseEstimator):
 
     #: Whether the rule is calibrated with labels.
     requires_y = False
+    #: Whether it promises what only holds for scores of samples that the model was not trained on.
+    requires_held_out = False
 
     @property
     def requires_proba(self):
@@ -129,6 +131,12 @@ class SetRule(BaseEstimator):
         y_set : bool ndarray of shape (n_samples, n_classes)
             True where the class is in the set.
         """
+        y_set = self._predict_chunk(y_score)
+        self._check_sizes(np.count_nonzero(y_set, axis=1))
+        return y_set
+
+    def _predict_chunk(self, y_score):
+        """Return the sets of some samples of many, whose sizes are checked all together."""
         check_is_fitted(self)
         y_score = check_score_array(y_score)
         self._check_columns(y_score)
@@ -137,6 +145,9 @@ class SetRule(BaseEstimator):
         for rows in row_blocks(y_score.shape):
             y_set[rows] = self._mask(self._rank(y_score[rows]))
         return y_set
+
+    def _check_sizes(self, sizes):
+        """Warn of sizes of new sets that the calibration does not let expect."""
 
     def rank_scores(self, y_score):
         """Return the scores that the rule ranks and thresholds.

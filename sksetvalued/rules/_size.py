@@ -1,5 +1,7 @@
 """Rules that control the size of the sets, sample by sample or on average."""
 
+import warnings
+from math import inf
 from numbers import Integral
 
 import numpy as np
@@ -9,6 +11,11 @@ from .._average_size import AverageSizeSelector
 from .._masks import row_blocks, threshold_mask, top_k_mask
 from .._validation import check_average_k, check_top_k
 from ._base import SetRule
+
+#: Sizes on new data are compared with those of the calibration from so many samples on.
+FEWEST_COMPARED = 50
+#: They are called far off when they are so by this many standard errors, and this share of k.
+FAR_ERRORS, FAR_SHARE = 5, 0.1
 
 
 class TopK(SetRule):
@@ -103,11 +110,21 @@ class AverageK(SetRule):
     log_scores : bool, default=False
         Whether scores are log-probabilities. It matters to ``objective="macro"`` only, but
         log-probabilities are to be preferred in float32: a saturated softmax ties at 0 and 1.
+    finite_sample : bool, default=False
+        Whether to promise that the size of a fresh set is at most k in expectation, over
+        calibration sets too [2]_. Sets are smaller for it, by up to 2 ``max_size``/(n + 1) from n
+        samples: set `max_size`, or the number of classes takes its place. Calibration samples
+        must be ones that the model was not trained on, without weights.
 
     Attributes
     ----------
     threshold_ : float
         A class is in the set when its rank score is at least this. -inf: every class.
+    size_std_ : float
+        Standard deviation s of the sizes of the calibration sets.
+    size_standard_error_ : float
+        Standard error of the average size that the threshold gives on all samples of the kind,
+        about ``s / sqrt(n_samples_seen_)``.
     n_classes_ : int
     n_samples_seen_ : int
     prior_ : ndarray of shape (n_classes,) or None
@@ -117,7 +134,16 @@ class AverageK(SetRule):
     On n fresh samples like those of the calibration, the average size S of the sets differs
     from k by sampling error. With n' calibration samples and s the standard deviation of the set
     sizes, S - k has a standard error of about ``s * sqrt(1/n + 1/n')``, and k is approached from
-    below by less than 1/n' unless scores tie.
+    below by less than 1/n' unless scores tie. `predict_set` warns, once after a calibration,
+    when the sets of at least 50 samples are 5 such errors, and a tenth of k, from what they were.
+
+    The calibration takes no labels, so that the samples which sets are wanted for may take part
+    in it, or be all of it. The average size is then at most k on those very samples, for sure.
+
+    With ``finite_sample=True`` the threshold is the smallest for which
+    ``(sum of calibration sizes + max_size) / (n' + 1)`` is not above k. It exists when
+    ``k (n' + 1) >= max_size + min_size n'``; otherwise sets have `min_size` classes, and a
+    warning says so.
 
     `partial_fit` keeps the ``k * n_samples`` largest scores when `n_samples` is announced, with
     weights twice as many, which is exact unless later samples weigh more than twice as much as
@@ -128,6 +154,8 @@ class AverageK(SetRule):
     ----------
     .. [1] Garcin, "Loss functions for set-valued classification", thesis, 2023, section
        2.2.4 and Algorithm 1, with the corrections needed for ties.
+    .. [2] Angelopoulos et al., "Conformal risk control", ICLR 2024, Theorem 1, the loss being
+       the size.
 
     Examples
     --------
@@ -141,7 +169,15 @@ class AverageK(SetRule):
     """
 
     def __init__(
-        self, k, *, min_size=0, max_size=None, objective="micro", prior=None, log_scores=False
+        self,
+        k,
+        *,
+        min_size=0,
+        max_size=None,
+        objective="micro",
+        prior=None,
+        log_scores=False,
+        finite_sample=False,
     ):
         self.k = k
         self.min_size = min_size
@@ -149,8 +185,16 @@ class AverageK(SetRule):
         self.objective = objective
         self.prior = prior
         self.log_scores = log_scores
+        self.finite_sample = finite_sample
+
+    @property
+    def requires_held_out(self):
+        """Whether the promise needs scores of samples that the model was not trained on."""
+        return bool(self.finite_sample)
 
     def _check_params(self, n_classes):
+        if not isinstance(self.finite_sample, bool | np.bool_):
+            raise TypeError(f"finite_sample must be True or False, got {self.finite_sample!r}.")
         check_average_k(self.k, n_classes)
         check_size("min_size", self.min_size)
         if self.min_size > self.k:
@@ -170,31 +214,94 @@ class AverageK(SetRule):
         self._bounds = (self.min_size, self.max_size)
         self._every_class = self.k >= n_classes
         self._selector, self._threshold = None, None
+        # The mean of the sizes of calibration sets, their spread, the standard error of the mean.
+        self._moments = (float(n_classes), 0.0, 0.0)
+        self._drift_said = False
+        self._reserve = None
+        if self.finite_sample:
+            self._reserve = n_classes if self.max_size is None else min(self.max_size, n_classes)
 
     def _update(self, y_score, y, weight, total):
+        if self._reserve is not None and weight is not None and (weight != 1).any():
+            raise ValueError(
+                "sample_weight cannot be used with finite_sample=True, whose promise is about "
+                "samples that count alike. Leave it out."
+            )
         if self._every_class:
             return
         if self._selector is None:
             # How much weight later chunks will bring is not known.
             total_weight = weight.sum() if weight is not None and len(y_score) == total else None
-            self._selector = AverageSizeSelector(self.k, *self._bounds, total, total_weight)
+            self._selector = AverageSizeSelector(
+                self.k, *self._bounds, total, total_weight, self._reserve, keep_rows=True
+            )
+        weight = None if self._reserve is not None else weight
         for rows in row_blocks(y_score.shape):
             chunk_weight = None if weight is None else weight[rows]
             self._selector.update(self._rank(y_score[rows]), chunk_weight)
         self._threshold = None
 
     def _close(self):
-        self._threshold, self._selector = self.threshold_, None
+        self._solve()
+        self._selector = None
+
+    def _solve(self):
+        """Find the threshold of the samples seen so far, and what sizes it gives them."""
+        if self._every_class or self._threshold is not None:
+            return
+        self._threshold = self._selector.threshold()
+        self._moments = self._selector.size_moments(self._threshold)
+        if self._threshold == inf:
+            n = int(self._selector.weight_seen)
+            warnings.warn(
+                f"{n} calibration samples are too few for k={self.k} "
+                f"with finite_sample=True: sets hold min_size={self._bounds[0]} classes. Give "
+                f"more samples, or a max_size below {self._reserve}.",
+                UserWarning,
+                stacklevel=5,
+            )
 
     @property
     def threshold_(self):
         """Threshold of the samples seen so far."""
         check_is_fitted(self)
-        if self._every_class:
-            return -np.inf
-        if self._threshold is None:
-            self._threshold = self._selector.threshold()
-        return self._threshold
+        self._solve()
+        return -inf if self._every_class else self._threshold
+
+    @property
+    def size_std_(self):
+        """Standard deviation of the sizes of the sets of the samples seen so far."""
+        check_is_fitted(self)
+        self._solve()
+        return self._moments[1]
+
+    @property
+    def size_standard_error_(self):
+        """Standard error of the average size that the threshold gives."""
+        check_is_fitted(self)
+        self._solve()
+        return self._moments[2]
+
+    def _check_sizes(self, sizes):
+        """Warn, once after a calibration, of sizes that are far from those of the calibration."""
+        n = len(sizes)
+        if self._drift_said or n < FEWEST_COMPARED or self.n_samples_seen_ < FEWEST_COMPARED:
+            return
+        expected, spread, error = self._moments
+        # The larger spread, as few samples may all miss the large sets of a skewed law.
+        error = np.hypot(max(spread, sizes.std()) / np.sqrt(n), error)
+        off = sizes.mean() - expected
+        if abs(off) > max(FAR_ERRORS * error, FAR_SHARE * self.k):
+            self._drift_said = True
+            warnings.warn(
+                f"the sets of these {n} samples hold {sizes.mean():.3g} classes on average, where "
+                f"{expected:.3g} with a standard error of {error:.2g} was expected: their scores "
+                "are not like those of the calibration. For new data, calibrate(X) on samples "
+                "like them sets the threshold anew, without labels; samples that the model was "
+                "trained on get other sizes than new ones.",
+                UserWarning,
+                stacklevel=4,
+            )
 
     def _mask(self, rank_scores):
         return threshold_mask(rank_scores, self.threshold_, *self._bounds)

@@ -73,6 +73,28 @@ def test_average_size_on_halves_of_the_scores_of_real_networks(shared_data, mode
     check_standard_normal(size_z_scores(AverageK(k), halves), bias=0.05)
 
 
+@pytest.mark.parametrize("n", [20, 200])
+@pytest.mark.parametrize("max_size", [8, None])
+def test_certified_size_on_fresh_data_is_at_most_k_in_expectation(n, max_size):
+    rng = np.random.default_rng(0)
+    fresh, _ = draw(rng, 20_000)
+    mean = {}
+    for finite_sample in (True, False):
+        rule = AverageK(3, max_size=max_size, finite_sample=finite_sample)
+        sizes = np.array(
+            [rule.fit(draw(rng, n)[0]).predict_set(fresh).sum(1).mean() for _ in range(400)]
+        )
+        mean[finite_sample] = sizes.mean()
+    # The error of the mean over calibration sets, and of that over the fresh samples, which all
+    # share. False-alarm rate 1e-5.
+    one = rule.predict_set(fresh).sum(1).std() / np.sqrt(len(fresh))
+    error = 4.4 * np.hypot(sizes.std() / np.sqrt(400), one)
+    assert mean[True] <= 3 + error
+    # Without ties it is not far below: by 2 max_size / (n + 1) at most.
+    assert mean[True] >= 3 - 2 * (max_size or 20) / (n + 1) - error
+    assert mean[True] < mean[False]
+
+
 @pytest.mark.parametrize("error", [0.05, 0.1, 0.3])
 @pytest.mark.parametrize("n", [19, 100, 400])
 def test_average_error_reaches_its_coverage_over_many_splits(error, n):
