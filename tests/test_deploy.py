@@ -10,6 +10,7 @@ import pytest
 import torch
 from sklearn.datasets import load_digits, make_multilabel_classification
 from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -22,9 +23,10 @@ from sksetvalued import (
     TopKClassifier,
     export,
     predict_labels,
+    predict_set,
     to_torch,
 )
-from sksetvalued.deploy import _masks
+from sksetvalued.deploy import _masks, register_onnx_converters
 from sksetvalued.deploy._rules import rule_module
 from sksetvalued.operators import sparse_top
 from sksetvalued.rules import AverageError, AverageK, PointwiseError, TopK
@@ -191,6 +193,47 @@ print(session.get_modelmeta().custom_metadata_map["classes"])
     assert run.returncode == 0, run.stderr
     assert json.loads(run.stdout) == model.classes_.tolist()
     np.testing.assert_array_equal(np.load(tmp_path / "sets.npy"), model.predict_set(samples))
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        TopKClassifier(2, max_epochs=2, random_state=0),
+        PlugInClassifier(LogisticRegression(max_iter=300), AverageK(1.5, min_size=1)),
+        PlugInClassifier(LogisticRegression(max_iter=300), AverageError(0.1, log_scores=True)),
+    ],
+    ids=lambda model: type(getattr(model, "rule", model)).__name__,
+)
+def test_a_whole_pipeline_is_one_file(tmp_path, last):
+    runtime = pytest.importorskip("onnxruntime", reason="extra 'onnx' is not installed")
+    pytest.importorskip("skl2onnx", reason="extra 'onnx' is not installed")
+    rows = X.astype(np.float32)
+    pipeline = make_pipeline(StandardScaler(), last).fit(rows, y)
+    export(pipeline, tmp_path / "pipeline.onnx", X=rows)
+    session = runtime.InferenceSession(tmp_path / "pipeline.onnx")
+    (sets,) = session.run(["sets"], {"X": rows})
+    np.testing.assert_array_equal(sets, predict_set(pipeline, rows))
+    classes = session.get_modelmeta().custom_metadata_map["classes"]
+    assert json.loads(classes) == pipeline.classes_.tolist()
+
+
+def test_texts_and_network_are_one_file():
+    runtime = pytest.importorskip("onnxruntime", reason="extra 'onnx' is not installed")
+    skl2onnx = pytest.importorskip("skl2onnx", reason="extra 'onnx' is not installed")
+    rng = np.random.default_rng(0)
+    texts = np.array([" ".join(words) for words in rng.choice(list("abcdefgh"), (200, 5))])
+    target = [text[0] for text in texts]
+    tfidf = TfidfVectorizer(token_pattern="[a-z]+")
+    pipeline = make_pipeline(tfidf, TopKClassifier(2, max_epochs=5)).fit(texts, target)
+    register_onnx_converters()
+    options = {TfidfVectorizer: {"locale": "C"}, TopKClassifier: {"zipmap": False}}
+    column = texts[:, None]
+    graph = skl2onnx.to_onnx(
+        pipeline, column, target_opset={"": 18, "ai.onnx.ml": 3}, options=options
+    )
+    session = runtime.InferenceSession(graph.SerializeToString())
+    (sets,) = session.run(["sets"], {session.get_inputs()[0].name: column})
+    np.testing.assert_array_equal(sets, predict_set(pipeline, texts))
 
 
 def test_the_estimator_is_left_as_it_is():

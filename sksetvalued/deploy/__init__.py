@@ -2,5 +2,6 @@
 
 from ._files import export
 from ._module import to_torch
+from ._pipelines import register_onnx_converters
 
-__all__ = ["export", "to_torch"]
+__all__ = ["export", "register_onnx_converters", "to_torch"]

@@ -1,20 +1,24 @@
 """Files of fitted classifiers for torch.export and ONNX."""
 
+import importlib.util
 import json
 import os
 
 import torch
+from sklearn.utils.validation import check_is_fitted
 
+from .._predict import unwrap
 from .._version import __version__
 from ..estimators import SparseTopClassifier
 from ._module import example_batch, exportable, to_torch
+from ._pipelines import onnx_graph, pipeline_graph
 
 SUFFIXES = (".pt2", ".onnx")
 #: Name of the document in a ``.pt2`` file.
 DOCUMENT = "sksetvalued.json"
 
 
-def export(model, path, *, dtype=None):
+def export(model, path, *, dtype=None, X=None):
     """Write a fitted estimator to a file that programs without this package can run.
 
     The graph in the file leads from a raw batch `X` of any number of samples to `sets`, a mask of
@@ -30,6 +34,10 @@ def export(model, path, *, dtype=None):
         ``sksetvalued[onnx]``), or ``.pt2``, for ``torch.export.load``.
     dtype : {"float32", "float64"}, default=None
         What the network computes in, and the type of the rows of a table; see :func:`to_torch`.
+    X : array-like or DataFrame, default=None
+        Some samples, needed for a Pipeline with several steps and for a
+        :class:`~sksetvalued.PlugInClassifier` around a classifier of scikit-learn: skl2onnx
+        writes these, and reads from `X` the types of the inputs. ``.onnx`` only.
 
     Raises
     ------
@@ -72,21 +80,40 @@ def export(model, path, *, dtype=None):
     if suffix not in SUFFIXES:
         raise ValueError(f"path must end in .onnx or .pt2, which is the format, got {path!r}.")
     if suffix == ".onnx":
-        _check_onnx()
+        _check_packages("onnx", "onnxscript")
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise FileNotFoundError(
             f"there is no folder {folder!r}, where {path!r} was to be written; make it first."
         )
+    if X is not None:
+        _write_pipeline(model, path, X)
+        return
     module = to_torch(model, dtype=dtype)
     write = _write_pt2 if suffix == ".pt2" else _write_onnx
-    write(module, example_batch(model, module), path, _describe(model))
+    inner, rule = exportable(model)
+    rule = getattr(inner, "rule_", None) if rule is None else rule
+    write(module, example_batch(inner, module), path, _describe(inner, rule))
 
 
-def _describe(model):
+def _write_pipeline(model, path, X):
+    if not path.endswith(".onnx"):
+        raise ValueError(
+            f"X={type(X).__name__} was given, but only .onnx files hold what is outside of torch: "
+            f"leave it None, or write to a path that ends in .onnx, not {path!r}."
+        )
+    _check_packages("skl2onnx")
+    check_is_fitted(model)
+    graph = pipeline_graph(model, X)
+    last = unwrap(model)[0]
+    for key, value in _describe(last, getattr(last, "rule_", None)).items():
+        graph.metadata_props.add(key=key, value=value)
+    with open(path, "wb") as file:
+        file.write(graph.SerializeToString())
+
+
+def _describe(model, rule):
     """Return what a reader of the file should know, as strings."""
-    model, rule = exportable(model)
-    rule = getattr(model, "rule_", None) if rule is None else rule
     return {
         "sksetvalued": __version__,
         "estimator": type(model).__name__,
@@ -109,25 +136,15 @@ def _write_pt2(module, batch, path, description):
 
 
 def _write_onnx(module, batch, path, description):
-    exported = torch.onnx.export(
-        module,
-        (batch,),
-        dynamo=True,
-        dynamic_shapes=({0: "n_samples"},),
-        input_names=["X"],
-        output_names=["sets", "scores"],
-        verbose=False,
-    )
-    exported.model.metadata_props.update(description)
-    exported.save(path)
+    program = onnx_graph(module, batch, input_names=["X"], output_names=["sets", "scores"])
+    program.model.metadata_props.update(description)
+    program.save(path)
 
 
-def _check_onnx():
-    try:
-        import onnx  # noqa: F401  # an extra
-        import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            f"writing .onnx files needs {error.name!r}: pip install 'sksetvalued[onnx]', or "
-            "export to a .pt2 file."
-        ) from error
+def _check_packages(*names):
+    for name in names:
+        if importlib.util.find_spec(name) is None:
+            raise ImportError(
+                f"writing this .onnx file needs {name!r}: pip install 'sksetvalued[onnx]', or "
+                "export to a .pt2 file."
+            )

@@ -151,7 +151,8 @@ def _inside(model):
     if isinstance(model, Pipeline) and len(model.steps) > 1:
         raise TypeError(
             f"the step {type(model.steps[0][1]).__name__} of the Pipeline runs outside of torch: "
-            "export the last step by itself, as model[-1], and apply the others to its batches."
+            "give export some samples as X, and a path that ends in .onnx, to export the whole; "
+            "or export the last step by itself, as model[-1]."
         )
     return unwrap(model)[0]
 
@@ -176,7 +177,8 @@ def _check_exportable(model):
     if not isinstance(model, DeepEstimator):
         raise TypeError(
             "only fitted estimators of sksetvalued with a network can be exported, got "
-            f"{type(model).__name__}."
+            f"{type(model).__name__}. PlugInClassifier makes classifiers of scikit-learn "
+            "set-valued; give export some samples as X then, and a path that ends in .onnx."
         )
     check_is_fitted(model)
     transform = vars(model)["transform"]
@@ -254,7 +256,6 @@ def to_torch(model, *, dtype=None):
 
 def example_batch(model, module):
     """Return two samples of zeros, for an exporter to trace: it would specialise a single one."""
-    model, _ = exportable(model)
     is_image = len(model.input_shape_) == 3
     dtype = torch.uint8 if is_image and model._fitted_on_bytes else module.dtype
     return torch.zeros(2, *model.input_shape_, dtype=dtype)

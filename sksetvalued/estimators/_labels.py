@@ -276,7 +276,8 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
         """Logarithms of what smoothed labels added to the probability of each class."""
         towards_prior = self._smoothed_towards == "prior"
         target = self._prior if towards_prior else np.full(self._n_outputs, 1 / self._n_outputs)
-        return np.log(self._label_smoothing * target)
+        with np.errstate(divide="ignore"):
+            return np.log(self._label_smoothing * target)
 
     def _log_proba(self, scores):
         """Return log p_y(x) under the prior of the training data, in double precision.

@@ -1,0 +1,160 @@
+"""Converters by which skl2onnx takes our classifiers at the end of a Pipeline."""
+
+import io
+import warnings
+
+import torch
+from sklearn.base import is_classifier
+from torch import nn
+
+from .._predict import unwrap
+from ..estimators import (
+    AverageKClassifier,
+    PlugInClassifier,
+    SparseTopClassifier,
+    TopKClassifier,
+)
+from ..estimators._deep import DeepEstimator
+from ._module import to_torch
+from ._rules import rule_module
+
+#: The version of the operators in which torch writes graphs; those of skl2onnx have to agree.
+OPSET = 18
+
+
+class _FloatRows(nn.Module):
+    """A network for the rows of a Pipeline, which ONNX computes in single precision."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.module = to_torch(model)
+
+    def forward(self, X):
+        sets, scores = self.module(X.to(self.module.dtype))
+        return sets, scores.float()
+
+
+class _RuleOfProbabilities(nn.Module):
+    """A rule on the probabilities of any classifier."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.rule = rule_module(model.rule_)
+
+    def forward(self, proba):
+        proba = proba.double()
+        return self.rule(proba.log() if self.rule.log_scores else proba), proba.float()
+
+
+def onnx_graph(module, batch, **names):
+    """Return the ONNX program of a module for any number of samples."""
+    with warnings.catch_warnings():
+        # Of torch about itself.
+        warnings.simplefilter("ignore", FutureWarning)
+        return torch.onnx.export(
+            module.eval(),
+            (batch,),
+            dynamo=True,
+            dynamic_shapes=({0: "n_samples"},),
+            opset_version=OPSET,
+            verbose=False,
+            **names,
+        )
+
+
+def register_onnx_converters():
+    """Teach skl2onnx the classifiers of this package.
+
+    Afterwards ``skl2onnx.to_onnx`` makes one ONNX file of a whole Pipeline that ends in one of
+    them. Its outputs are the sets, a mask, and the scores that order the classes:
+    log-probabilities; with :class:`~sksetvalued.PlugInClassifier` the probabilities of the
+    classifier inside, which skl2onnx has to know. :func:`sksetvalued.export` does it all.
+
+    Raises
+    ------
+    ImportError
+        If skl2onnx is not installed.
+
+    Examples
+    --------
+    >>> from sksetvalued.deploy import register_onnx_converters
+    >>> register_onnx_converters()
+    """
+    from skl2onnx import update_registered_converter  # an extra
+
+    parsers = {PlugInClassifier: _parse_plug_in}
+    for cls in (TopKClassifier, AverageKClassifier, SparseTopClassifier, PlugInClassifier):
+        update_registered_converter(
+            cls,
+            f"Sksetvalued{cls.__name__}",
+            _shapes,
+            _convert,
+            parser=parsers.get(cls, _parse),
+            options={"zipmap": [False, True, "columns"]},
+        )
+
+
+def _declare(scope, model, inputs):
+    from skl2onnx.common.data_types import BooleanTensorType, FloatTensorType
+
+    operator = scope.declare_local_operator(f"Sksetvalued{type(model).__name__}", model)
+    operator.inputs.extend(inputs)
+    n_classes = len(model.classes_)
+    for name, kind in (("sets", BooleanTensorType), ("scores", FloatTensorType)):
+        output = scope.declare_local_variable(name, kind([None, n_classes]))
+        operator.outputs.append(output)
+    return operator.outputs
+
+
+def _parse(scope, model, inputs, custom_parsers=None):
+    return _declare(scope, model, inputs)
+
+
+def _parse_plug_in(scope, model, inputs, custom_parsers=None):
+    from skl2onnx._parse import parse_sklearn
+
+    inner, _ = unwrap(model.estimator_)
+    if isinstance(inner, DeepEstimator):
+        raise TypeError(
+            f"PlugInClassifier around {type(inner).__name__} cannot be part of a Pipeline in "
+            "ONNX: export it by itself."
+        )
+    scope.add_options(id(model.estimator_), {"zipmap": False})
+    outputs = parse_sklearn(scope, model.estimator_, inputs, custom_parsers=custom_parsers)
+    return _declare(scope, model, outputs[1:2])
+
+
+def _shapes(operator):
+    """Leave the shapes, which the parser has set."""
+
+
+def _convert(scope, operator, container):
+    import onnx
+    from skl2onnx.helpers import add_onnx_graph
+
+    model = operator.raw_operator
+    if isinstance(model, PlugInClassifier):
+        module, width = _RuleOfProbabilities(model), len(model.classes_)
+    else:
+        module, width = _FloatRows(model), model.n_features_in_
+    buffer = io.BytesIO()
+    onnx_graph(module, torch.ones(2, width) / width).save(buffer)
+    graph = onnx.shape_inference.infer_shapes(onnx.load_from_string(buffer.getvalue()))
+    add_onnx_graph(scope, operator, container, graph)
+
+
+def pipeline_graph(pipeline, X):
+    """Return the ONNX model of a Pipeline that ends in one of our classifiers.
+
+    Parameters
+    ----------
+    pipeline : Pipeline
+        Fitted.
+    X : array-like or DataFrame
+        Some samples as `pipeline` takes them: they tell the types of the inputs.
+    """
+    from skl2onnx import to_onnx
+
+    register_onnx_converters()
+    options = {id(step): {"zipmap": False} for _, step in pipeline.steps if is_classifier(step)}
+    return to_onnx(pipeline, X[:1], target_opset={"": OPSET, "ai.onnx.ml": 3}, options=options)
