@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._predict import labels_of_sets
 from ..inputs import Inputs
 from ..operators import sparse_top
-from ..operators._sparse import project_on_top_k_simplex
+from ..operators.projection import subtract_threshold
 from ..rules import AverageK
 from ..rules._size import check_size
 from ..training import SizedLoss
@@ -53,9 +53,7 @@ def top_labels(scores, sizes):
 def shifted_scores(scores, k):
     """Return scores minus the threshold of their projection on the top-K simplex."""
     with torch.inference_mode():
-        scores = torch.from_numpy(np.ascontiguousarray(scores))
-        _, _, reference, threshold = project_on_top_k_simplex(scores, k)
-        return (scores - reference - threshold.to(scores.dtype)).numpy()
+        return subtract_threshold(torch.from_numpy(np.ascontiguousarray(scores)), k).numpy()
 
 
 @with_training_parameters

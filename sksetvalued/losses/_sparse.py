@@ -4,11 +4,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from ..operators._compiled import fits_compiled
-from ..operators._compiled_sparse import FenchelYoung as CompiledFenchelYoung
-from ..operators._compiled_sparse import as_point
-from ..operators._sparse import project_on_top_k_simplex, sparse_top
-from ..operators._triton import fits_kernels
+from ..operators.projection import fenchel_young_loss
 from ._base import SetLoss, check_scores, check_scores_and_target
 
 __all__ = ["BinaryCrossEntropyLoss", "SparseTopLoss", "SparsemaxLoss"]
@@ -106,81 +102,6 @@ def check_indicator(input, target):
         raise ValueError("target must be an indicator of the labels: only zeros and ones.")
 
 
-class _FenchelYoung(torch.autograd.Function):
-    r"""Loss of the scores s against a point p of the top-K simplex.
-
-    With d = s - threshold and q = clip(d, 0, 1) the projection, the Fenchel-Young loss of
-    :math:`|q|^2/2` is :math:`\sum_j (q_j - p_j)^2 / 2 + (q_j - p_j)(d_j - q_j)`, in which no
-    term is negative and no large numbers cancel.
-    """
-
-    @staticmethod
-    def forward(ctx, scores, point, k):
-        rows = scores.contiguous()
-        q, columns, reference, threshold = project_on_top_k_simplex(rows, k)
-        threshold = threshold.to(scores.dtype)
-        if columns is not None and scores.device.type == "cpu":
-            point = point.contiguous()
-            places = torch.from_numpy(np.flatnonzero(point.detach().numpy() != 0))
-            ctx.save_for_backward(scores, point, q, columns, k, places)
-            return _sparse_loss(rows, point, columns, reference, threshold, places)
-        ctx.save_for_backward(scores, point, q, columns, k)
-        beyond = (scores - reference).sub_(threshold)
-        clipped = beyond.clamp(0, 1)
-        # Where k is 0 the threshold is any above the scores, and all gaps are 0. A score of -inf
-        # is raised, as its product with a gap of 0 would be NaN.
-        beyond.sub_(clipped).clamp_(min=torch.finfo(scores.dtype).min)
-        gap = clipped.sub_(point)
-        losses = beyond.add_(gap, alpha=0.5).mul_(gap).sum(1)
-        # The loss of a label of score -inf overflows, also where p is one over many.
-        return losses.mul_(2.0**24).div_(2.0**24)
-
-    @staticmethod
-    def backward(ctx, grad):
-        scores, point, q, columns, k, *places = ctx.saved_tensors
-        grad = grad[:, None]
-        if torch.is_grad_enabled():
-            return grad * (sparse_top(scores, k) - point), None, None
-        if columns is None:
-            return grad * (q - point), None, None
-        if not places:
-            return (point * -grad).scatter_add_(1, columns, grad * q), None, None
-        result = torch.zeros_like(point).scatter_(1, columns, grad * q)
-        rows = torch.div(places[0], point.shape[1], rounding_mode="floor")
-        own = point.view(-1)[places[0]] * grad[rows, 0]
-        result.view(-1).index_add_(0, places[0], own, alpha=-1)
-        return result, None, None
-
-
-def _sparse_loss(scores, point, columns, reference, threshold, places):
-    """Return the loss of each sample from the entries where q or p is not zero.
-
-    `places` are those of the flattened p; `columns` hold all entries with q > 0.
-    """
-    d = scores.gather(1, columns).sub_(reference).sub_(threshold)
-    q = d.clamp(0, 1)
-    gap = q - point.gather(1, columns)
-    terms = d.sub(q).add_(gap, alpha=0.5).mul_(gap)
-    losses = terms.masked_fill_(d <= 0, 0).sum(1)
-    rows = torch.div(places, scores.shape[1], rounding_mode="floor")
-    d = scores.view(-1)[places].sub_(reference[rows, 0]).sub_(threshold[rows, 0])
-    p = point.view(-1)[places]
-    return losses.index_add_(0, rows, (p / 2 - d).mul_(p).mul_(d <= 0))
-
-
-def _fenchel_young(scores, target, shared):
-    """Return the loss against classes or indicators, whose labels may share one unit."""
-    on_accelerator = fits_kernels(scores)
-    if not on_accelerator and fits_compiled(scores):
-        return CompiledFenchelYoung.apply(scores, target, shared)
-    point, k = as_point(target, scores, shared)
-    if on_accelerator:
-        from ..operators._triton_sparse import FenchelYoung
-
-        return FenchelYoung.apply(scores, point, k)
-    return _FenchelYoung.apply(scores, point, k)
-
-
 class SparseTopLoss(SetLoss, name="sparse_top"):
     r"""Fenchel-Young loss of the projection on the top-K simplex, for label sets.
 
@@ -221,7 +142,7 @@ class SparseTopLoss(SetLoss, name="sparse_top"):
         check_indicator(input, target)
 
     def sample_losses(self, input, target):
-        return _fenchel_young(input, target, shared=False)
+        return fenchel_young_loss(input, target, shared=False)
 
 
 class SparsemaxLoss(SetLoss, name="sparsemax"):
@@ -260,7 +181,7 @@ class SparsemaxLoss(SetLoss, name="sparsemax"):
         check(input, target)
 
     def sample_losses(self, input, target):
-        return _fenchel_young(input, target, shared=True)
+        return fenchel_young_loss(input, target, shared=True)
 
 
 class BinaryCrossEntropyLoss(SetLoss, name="bce"):

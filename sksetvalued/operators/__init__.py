@@ -3,5 +3,5 @@
 from ._dispatch import *  # noqa: F403
 from ._margins import *  # noqa: F403
 from ._noised import *  # noqa: F403
-from ._sparse import *  # noqa: F403
+from .projection import *  # noqa: F403
 from .smoothed import *  # noqa: F403

@@ -161,16 +161,24 @@ def needs_reference(grad):
 
 
 def _is_plain(tensor):
-    """Return whether the memory of `tensor` is its values, in float32, and nobody else's business.
+    """Return whether the memory of `tensor` holds its values, in float32, for us to read."""
+    return (
+        tensor.dtype == torch.float32
+        and not (tensor.is_neg() or tensor._is_zerotensor())
+        and is_eager(tensor)
+    )
+
+
+def is_eager(tensor):
+    """Return whether operations are done here and now, so that values can be looked at.
 
     Only here does the package ask the private parts of torch, for want of public ones: for the
-    levels of ``torch.func``, batches of gradients and dual numbers, for modes that watch, and for
-    tensors whose memory is not their values.
+    levels of ``torch.func``, batches of gradients and dual numbers, and for modes that watch.
     """
     return (
         type(tensor) in (torch.Tensor, torch.nn.Parameter)
-        and tensor.dtype == torch.float32
-        and not (tensor.is_neg() or tensor._is_zerotensor())
+        and not tensor.is_meta
+        and not torch.compiler.is_compiling()
         and torch._C._len_torch_dispatch_stack() == 0
         and torch._C._functorch.peek_interpreter_stack() is None
         and not torch._C._functorch.is_legacy_batchedtensor(tensor)

@@ -8,11 +8,11 @@ from triton_tools import DEVICE, INTERPRETED, compile_kernel, compiles, long, on
 from triton_tools import run_in_interpreter as run
 
 from sksetvalued.losses import SparsemaxLoss, SparseTopLoss
-from sksetvalued.losses import _sparse as losses
-from sksetvalued.operators import _sparse, _triton, sparse_top
+from sksetvalued.operators import sparse_top
+from sksetvalued.operators._dispatch import choose
 
 _triton_rows = pytest.importorskip("sksetvalued.operators._triton_rows")
-kernels = pytest.importorskip("sksetvalued.operators._triton_sparse")
+kernels = pytest.importorskip("sksetvalued.operators.projection.triton")
 
 KINDS = ["random", "ties", "constant", "spread", "one lane"]
 
@@ -55,12 +55,11 @@ def few_lanes(monkeypatch):
     monkeypatch.setattr(_triton_rows, "_MAX_LANES", 32)
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def dispatched(monkeypatch):
     """Let the operators and losses use the kernels, in the interpreter too."""
     if INTERPRETED:
-        for module in (_sparse, losses):
-            monkeypatch.setattr(module, "fits_kernels", lambda scores: True)
+        monkeypatch.setenv("SKSETVALUED_KERNELS", "triton")
 
 
 def draw(n, n_classes, kind="random", scale=1.0, seed=0):
@@ -86,7 +85,7 @@ def test_equals_bisection(few_lanes, kind, scale, n_classes):
     sizes = {1, 5, 0.77 * n_classes} if n_classes > 40 else {0.3, 1, 5, n_classes - 1}
     for k in sorted(sizes):
         if k <= n_classes:
-            q = kernels.SparseTop.apply(scores, k)
+            q = sparse_top(scores, k)
             expected = project_by_bisection(scores.cpu().double().numpy(), k)
             np.testing.assert_allclose(q.cpu(), expected, atol=3e-7, rtol=0)
 
@@ -101,7 +100,7 @@ def test_optimality_conditions_with_many_classes(kind, k):
         scores[:, 7] = 0.5
     else:
         scores = draw(1, n_classes, kind)
-    q = kernels.SparseTop.apply(scores, k).double()
+    q = sparse_top(scores, k).double()
     assert ((q >= 0) & (q <= 1)).all()
     assert ((q.sum(1) - k).abs() <= 1e-6 * k).all()
     gap = scores.double() - q
@@ -113,7 +112,7 @@ def test_optimality_conditions_with_many_classes(kind, k):
 @on_device
 def test_rounding_does_not_add_up_over_a_row(few_lanes):
     """Every lane adds up 600 entries of 0.7, which all round the same way."""
-    q = kernels.SparseTop.apply(torch.full((1, 19_200), 0.7, device=DEVICE), 0.7 * 19_200)
+    q = sparse_top(torch.full((1, 19_200), 0.7, device=DEVICE), 0.7 * 19_200)
     assert abs(q.double().sum() / (0.7 * 19_200) - 1) < 2e-7
 
 
@@ -122,11 +121,9 @@ def test_one_size_per_row_is_each_row_alone(few_lanes):
     for n_classes in (9, 400):
         scores = draw(5, n_classes)
         sizes = torch.tensor([0.0, 1.0, 2.5, 7.0, n_classes], device=DEVICE)
-        rows = [kernels.SparseTop.apply(s[None], k.item())[0] for s, k in zip(scores, sizes)]
-        assert torch.equal(kernels.SparseTop.apply(scores, sizes), torch.stack(rows))
-        assert torch.equal(
-            kernels.SparseTop.apply(scores, sizes[2:3].expand(5))[2], rows[2]
-        )  # strides of zero
+        rows = [sparse_top(s[None], k.item())[0] for s, k in zip(scores, sizes)]
+        assert torch.equal(sparse_top(scores, sizes), torch.stack(rows))
+        assert torch.equal(sparse_top(scores, sizes[2:3].expand(5))[2], rows[2])  # strides of zero
 
 
 @on_device
@@ -134,7 +131,7 @@ def test_whole_numbers_and_clear_winners_are_exact():
     scores = torch.tensor([[3.0, 2.0, 0.1, 0.0]], device=DEVICE)
     for k in (0, 2, 4):
         expected = (torch.arange(4, device=DEVICE) < k).float()[None]
-        assert torch.equal(kernels.SparseTop.apply(scores, k), expected)
+        assert torch.equal(sparse_top(scores, k), expected)
 
 
 @on_device
@@ -143,11 +140,11 @@ def test_infinities_and_nan(few_lanes):
         scores = draw(3, n_classes)
         scores[0, ::2] = -torch.inf
         scores[1, 17] = torch.inf
-        q = kernels.SparseTop.apply(scores, 3)
+        q = sparse_top(scores, 3)
         finite = scores.nan_to_num(posinf=100.0, neginf=-100.0)
-        torch.testing.assert_close(q, kernels.SparseTop.apply(finite, 3))
+        torch.testing.assert_close(q, sparse_top(finite, 3))
         scores[2, 20] = torch.nan
-        assert kernels.SparseTop.apply(scores, 3)[2].isnan().any()
+        assert sparse_top(scores, 3)[2].isnan().any()
         point = torch.zeros_like(scores)
         values = kernels.FenchelYoung.apply(scores, point, torch.full((3,), 3.0))
         assert values[2].isnan()
@@ -157,10 +154,10 @@ def test_infinities_and_nan(few_lanes):
 def test_rows_may_be_strided_or_absent():
     wide = draw(8, 40)
     for scores in (wide[::2, 3:33], wide.T[:5], wide[:, ::2]):
-        expected = kernels.SparseTop.apply(scores.clone(), 2)
-        assert torch.equal(kernels.SparseTop.apply(scores, 2), expected)
-    assert kernels.SparseTop.apply(draw(0, 5), 2).shape == (0, 5)
-    assert kernels.SparseTop.apply(draw(3, 0), 0).shape == (3, 0)
+        expected = sparse_top(scores.clone(), 2)
+        assert torch.equal(sparse_top(scores, 2), expected)
+    assert sparse_top(draw(0, 5), 2).shape == (0, 5)
+    assert sparse_top(draw(3, 0), 0).shape == (3, 0)
 
 
 def _derivatives(function, scores, weights):
@@ -175,13 +172,12 @@ def _derivatives(function, scores, weights):
 
 @on_device
 @pytest.mark.parametrize("n_classes", [7, 300])
-def test_derivatives_of_the_operator_are_those_of_torch(few_lanes, dispatched, n_classes):
+def test_derivatives_of_the_operator_are_those_of_torch(few_lanes, n_classes):
     scores, weights = draw(3, n_classes, scale=0.5), draw(3, n_classes, seed=1)
     for k in (1, 2.5, 4, torch.tensor([1.0, 0.0, 6.0], device=DEVICE)):
         found = _derivatives(lambda s, k=k: sparse_top(s, k), scores, weights)
-        expected = _derivatives(
-            lambda s, k=k: _sparse._SparseTop.apply(s, k), scores.double(), weights.double()
-        )
+        # In double precision no kernel is used.
+        expected = _derivatives(lambda s, k=k: sparse_top(s, k), scores.double(), weights.double())
         assert found[1].count_nonzero() > 0
         for one, other in zip(found, expected):
             torch.testing.assert_close(one.double(), other.double(), rtol=1e-5, atol=1e-5)
@@ -191,9 +187,7 @@ def test_derivatives_of_the_operator_are_those_of_torch(few_lanes, dispatched, n
 @pytest.mark.parametrize("n_classes", [7, 300])
 @pytest.mark.parametrize("strided", [False, True])
 @pytest.mark.parametrize("loss", [SparseTopLoss(reduction="none"), SparsemaxLoss("none")])
-def test_derivatives_of_the_losses_are_those_of_torch(
-    few_lanes, dispatched, n_classes, strided, loss
-):
+def test_derivatives_of_the_losses_are_those_of_torch(few_lanes, n_classes, strided, loss):
     scores = draw(n_classes, 4, scale=0.5).T if strided else draw(4, n_classes, scale=0.5)
     target = (draw(4, n_classes, seed=1) > 0.8).long()
     target[0], target[1] = 0, 1
@@ -202,10 +196,7 @@ def test_derivatives_of_the_losses_are_those_of_torch(
     first = scores.detach().requires_grad_()
     (loss(first, target) * weights).sum().backward()
     torch.testing.assert_close(first.grad, found[1].detach())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(losses, "fits_kernels", lambda scores: False)
-        patch.setattr(_sparse, "fits_kernels", lambda scores: False)
-        expected = _derivatives(lambda s: loss(s, target), scores.double(), weights.double())
+    expected = _derivatives(lambda s: loss(s, target), scores.double(), weights.double())
     for one, other in zip(found, expected):
         torch.testing.assert_close(one.double(), other.double(), rtol=1e-5, atol=1e-5)
 
@@ -214,7 +205,7 @@ def test_derivatives_of_the_losses_are_those_of_torch(
 def test_gradients_that_come_in_may_be_strided():
     scores = draw(3, 20, scale=0.5).requires_grad_()
     wide = draw(6, 40, seed=1)
-    q = kernels.SparseTop.apply(scores, 3)
+    q = sparse_top(scores, 3)
     for grad in (wide[::2, :20], wide[:3, ::2], wide.T[:3, :1].expand(3, 20)):
         found, expected = (
             torch.autograd.grad(q, scores, g, retain_graph=True)[0]
@@ -224,19 +215,13 @@ def test_gradients_that_come_in_may_be_strided():
 
 
 @on_device
-def test_the_kernels_are_used(dispatched, monkeypatch):
-    calls = []
-    project = kernels._project
-    monkeypatch.setattr(kernels, "_project", lambda *a: calls.append(len(a)) or project(*a))
-    sparse_top(draw(2, 3, 5)[0], 2)
-    SparseTopLoss()(draw(2, 5), torch.eye(2, 5, device=DEVICE))
-    SparsemaxLoss()(draw(2, 5), torch.arange(2, device=DEVICE))
-    assert len(calls) == 3
-
-
-def test_kernels_are_for_single_precision_on_a_gpu():
-    assert not _triton.fits_kernels(torch.zeros(2, 10))
-    if torch.cuda.is_available():
-        scores = torch.zeros(2, 10, device="cuda")
-        assert _triton.fits_kernels(scores)
-        assert not _triton.fits_kernels(scores.double())
+def test_the_kernels_are_used():
+    scores = draw(2, 5).requires_grad_()
+    labels, classes = torch.eye(2, 5, device=DEVICE), torch.arange(2, device=DEVICE)
+    assert choose("projection", scores) == "triton"
+    for value in (
+        sparse_top(scores, 2),
+        SparseTopLoss(reduction="none")(scores, labels),
+        SparsemaxLoss(reduction="none")(scores, classes),
+    ):
+        assert value.grad_fn._forward_cls.__module__ == kernels.__name__

@@ -14,7 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-from ._triton_rows import (
+from .._triton_rows import (
     STAGES,
     join_largest,
     keep_largest,
@@ -282,7 +282,7 @@ class _Centred(torch.autograd.Function):
         return _Centred.apply(grad, *ctx.saved_tensors), None, None, None
 
 
-class SparseTop(torch.autograd.Function):
+class Projection(torch.autograd.Function):
     """Projection that writes nothing but its result, forward and backward.
 
     Parameters
@@ -324,7 +324,7 @@ class FenchelYoung(torch.autograd.Function):
     def backward(ctx, grad):
         scores, point, k, coarse, fine = ctx.saved_tensors
         if torch.is_grad_enabled():
-            return grad[:, None] * (SparseTop.apply(scores, k) - point), None, None
+            return grad[:, None] * (Projection.apply(scores, k) - point), None, None
         n_rows, n_classes = scores.shape
         scores = with_contiguous_rows(scores)
         out = scores.new_empty(n_rows, n_classes)

@@ -1,11 +1,13 @@
-"""The projection on the top-K simplex and its losses, by the compiled kernels."""
+"""The projection on the top-K simplex and its loss, by the compiled kernels."""
 
 import torch
 
-from . import _compiled
+from .._dispatch import kernels, needs_reference
+from .eager import centre
+from .reference import as_point, project
 
 
-class SparseTop(torch.autograd.Function):
+class Projection(torch.autograd.Function):
     """Projection of which backward touches only what it depends on, and can be differentiated.
 
     Parameters
@@ -23,7 +25,7 @@ class SparseTop(torch.autograd.Function):
         capacity = _room(scores, 32) if ctx.needs_input_grad[0] else 0
         places = scores.new_empty(capacity, dtype=torch.int64)
         sizes = k.to("cpu", torch.float64).contiguous() if isinstance(k, torch.Tensor) else None
-        n_places = _compiled.kernels.project_rows(
+        n_places = kernels.project_rows(
             scores.data_ptr(),
             0 if sizes is None else sizes.data_ptr(),
             k if sizes is None else 0.0,
@@ -43,12 +45,12 @@ class SparseTop(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         q, places = ctx.saved_tensors
-        if torch.is_grad_enabled() or not _compiled.fits_compiled(grad):
-            return _centred(grad, _inside(q, places, grad)), None
+        if needs_reference(grad):
+            return centre(grad, _inside(q, places, grad)), None
         if q is not None:
             grad = grad.contiguous()
         result = grad.new_empty(ctx.shape)
-        _compiled.kernels.project_gradient_rows(
+        kernels.project_gradient_rows(
             grad.data_ptr(),
             *grad.stride(),
             0 if q is None else q.data_ptr(),
@@ -72,13 +74,6 @@ def _inside(q, places, grad):
     inside = places.new_zeros(grad.shape, dtype=grad.dtype)
     inside.view(-1)[places] = 1
     return inside
-
-
-def _centred(grad, inside):
-    """Return the gradient minus its mean over the entries inside, and zero at the others."""
-    kept = grad * inside
-    mean = kept.sum(1, keepdim=True) / inside.sum(1, keepdim=True).clamp_(min=1)
-    return kept - mean * inside
 
 
 class FenchelYoung(torch.autograd.Function):
@@ -113,17 +108,15 @@ class FenchelYoung(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         scores, target, *found = ctx.saved_tensors
-        if torch.is_grad_enabled() or not _compiled.fits_compiled(grad):
-            from ._sparse import sparse_top
-
+        if needs_reference(grad):
             point, k = as_point(target, scores, ctx.shared)
-            return grad[:, None] * (sparse_top(scores, k) - point), None, None
+            return grad[:, None] * (project(scores, k) - point), None, None
         result = grad.new_empty(scores.shape)
         if not found:
             _run_fenchel_young(scores, target, ctx.shared, grad=grad, gradient=result)
             return result, None, None
         places, values = found
-        _compiled.kernels.spread_rows(
+        kernels.spread_rows(
             grad.data_ptr(),
             grad.stride(0),
             places.data_ptr(),
@@ -147,7 +140,7 @@ def _run_fenchel_young(
     scores, is_class = scores.contiguous(), target.ndim == 1
     target = target.to("cpu", torch.int64 if is_class else torch.float32).contiguous()
     address, listing = target.data_ptr(), places is not None
-    return _compiled.kernels.fenchel_young_rows(
+    return kernels.fenchel_young_rows(
         scores.data_ptr(),
         0 if is_class else address,
         address if is_class else 0,
@@ -161,15 +154,3 @@ def _run_fenchel_young(
         0 if listing else grad.stride(0),
         0 if listing else gradient.data_ptr(),
     )
-
-
-def as_point(target, scores, shared):
-    """Return the point of the top-K simplex that a target stands for, and its sizes."""
-    if target.ndim == 1:
-        point = torch.zeros_like(scores).scatter_(1, target.unsqueeze(1), 1)
-        return point, scores.new_ones(len(scores))
-    point = target.to(scores.dtype)
-    size = point.sum(1)
-    if not shared:
-        return point, size
-    return point / size.clamp(min=1).unsqueeze(1), size.clamp(max=1)

@@ -1,0 +1,182 @@
+"""Projections on the top-K simplex, whose vertices are the indicators of sets of K classes.
+
+What they are is written in :mod:`.reference`; :mod:`.cpu` and :mod:`.triton` call kernels, and
+:mod:`.eager` does without.
+"""
+
+import torch
+
+from .._checks import check_number, check_scores
+from .._dispatch import choose, is_eager
+from .._precision import at_least_float32, without_autocast
+from . import cpu, eager, reference
+from .reference import as_point, as_sizes
+
+__all__ = ["sparse_top", "sparsemax"]
+
+
+def check_size(k, scores):
+    """Return `k` as a number or a tensor of shape ``scores.shape[:-1]``, in [0, n_classes]."""
+    n_classes = scores.shape[-1]
+    if not isinstance(k, torch.Tensor):
+        check_number("k", k, 0, inclusive=True)
+        if k > n_classes:
+            raise ValueError(f"k must lie in [0, {n_classes}], the number of classes, got {k!r}.")
+        return k
+    if k.ndim and k.shape != scores.shape[:-1]:
+        raise ValueError(
+            "k must be a number or hold one number per row of scores, of shape "
+            f"{tuple(scores.shape[:-1])}, got {tuple(k.shape)}."
+        )
+    if k.device.type == "cpu" and k.numel() and is_eager(k):
+        low, high = torch.aminmax(k)
+        if not (low >= 0 and high <= n_classes):
+            raise ValueError(
+                f"k must lie in [0, {n_classes}], the number of classes, got values in "
+                f"[{low.item()}, {high.item()}]."
+            )
+    return k
+
+
+def _project(rows, k):
+    """Return the projection of scores of shape (n_samples, n_classes)."""
+    backend = choose("projection", rows)
+    if backend == "cpu":
+        return cpu.Projection.apply(rows, k)
+    if backend == "triton":
+        from . import triton
+
+        return triton.Projection.apply(rows, k)
+    sizes = as_sizes(k, rows).expand(len(rows))
+    if is_eager(rows):
+        return eager.Projection.apply(rows, sizes)
+    return reference.project(rows, sizes)
+
+
+def fenchel_young_loss(scores, target, shared):
+    """Return the Fenchel-Young loss of the projection, of which it is the gradient.
+
+    Parameters
+    ----------
+    scores : Tensor of shape (n_samples, n_classes)
+        In single precision or better.
+    target : LongTensor of shape (n_samples,), or Tensor of shape (n_samples, n_classes)
+        Classes, or indicators.
+    shared : bool
+        Whether the labels of an indicator share one unit, so that scores are projected on the
+        probability simplex; or else on the simplex of the number of labels.
+
+    Returns
+    -------
+    Tensor of shape (n_samples,)
+    """
+    backend = choose("projection", scores)
+    if backend == "cpu":
+        return cpu.FenchelYoung.apply(scores, target, shared)
+    point, k = as_point(target, scores, shared)
+    if backend == "triton":
+        from . import triton
+
+        return triton.FenchelYoung.apply(scores, point, k)
+    if is_eager(scores):
+        return eager.FenchelYoung.apply(scores, point, k)
+    return reference.fenchel_young(scores, point, k)
+
+
+def subtract_threshold(scores, k):
+    """Return scores minus the threshold of their projection; no derivatives.
+
+    Parameters
+    ----------
+    scores : Tensor of shape (n_samples, n_classes)
+    k : float
+    """
+    threshold = eager.threshold_of(scores, as_sizes(k, scores))
+    return reference.subtract(scores, *threshold)
+
+
+def sparse_top(scores, k):
+    r"""Project scores on the top-K simplex, whose vertices are the sets of k classes.
+
+    .. math:: \operatorname*{arg\,min}_{0 \le q \le 1,\; \sum_j q_j = k} \|s - q\|^2
+              = \bigl(\max(0, \min(1, s_j - \lambda))\bigr)_j,
+
+    where :math:`\lambda` makes the entries sum to `k` [1]_, eq. (6.13)-(6.15). Most entries
+    are exactly 0, and the clear winners exactly 1. The Jacobian is that of (6.21),
+    :math:`\mathrm{Diag}(m) - m m^\top / |m|_1` with m the indicator of the entries strictly
+    between 0 and 1, and zero where there is none.
+
+    Parameters
+    ----------
+    scores : Tensor of shape (..., n_classes)
+        Half precision is computed, and returned, in float32.
+    k : float, or Tensor of shape (...)
+        Sum of each row of the result, in [0, n_classes]; not differentiated.
+
+    Returns
+    -------
+    Tensor of shape (..., n_classes)
+
+    Raises
+    ------
+    ValueError
+        If `k` is negative, above the number of classes or of another shape.
+
+    Notes
+    -----
+    Where the kernels compute it, time and memory beyond one pass over the scores depend on the
+    number of entries that may be positive. Second derivatives are zero almost everywhere.
+
+    References
+    ----------
+    .. [1] Garcin, "Loss functions for set-valued classification", thesis, 2023.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sksetvalued.operators import sparse_top
+    >>> scores = torch.tensor([3.0, 1.0, 0.5, -1.0])
+    >>> sparse_top(scores, k=2)
+    tensor([1.0000, 0.7500, 0.2500, 0.0000])
+    >>> sparse_top(torch.stack([scores, scores]), k=torch.tensor([1, 3.5]))
+    tensor([[1.0000, 0.0000, 0.0000, 0.0000],
+            [1.0000, 1.0000, 1.0000, 0.5000]])
+    """
+    check_scores(scores)
+    k = check_size(k, scores)
+    with without_autocast(scores.device):
+        rows = at_least_float32(scores)
+        if isinstance(k, torch.Tensor):
+            k = k.detach().expand(scores.shape[:-1]).reshape(-1)
+        if scores.ndim == 2:
+            return _project(rows, k)
+        return _project(rows.reshape(-1, scores.shape[-1]), k).reshape(scores.shape)
+
+
+def sparsemax(scores):
+    r"""Project scores on the probability simplex.
+
+    .. math:: \operatorname*{arg\,min}_{p \ge 0,\; \sum_j p_j = 1} \|s - p\|^2,
+
+    a sparse softmax [1]_; :func:`sparse_top` with ``k=1``.
+
+    Parameters
+    ----------
+    scores : Tensor of shape (..., n_classes)
+
+    Returns
+    -------
+    Tensor of shape (..., n_classes)
+
+    References
+    ----------
+    .. [1] Martins and Astudillo, "From softmax to sparsemax", ICML 2016, eq. (2).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sksetvalued.operators import sparsemax
+    >>> sparsemax(torch.tensor([1.0, 0.8, -2.0]))
+    tensor([0.6000, 0.4000, 0.0000])
+    """
+    return sparse_top(scores, 1)

@@ -1,0 +1,105 @@
+"""The projection and its loss where no kernel fits: the definition, sparing time and memory.
+
+What the transforms of ``torch.func`` and traces cannot have: the largest entries are sorted
+alone where they are enough, and autograd keeps one tensor of the size of the scores.
+"""
+
+import torch
+
+from .._dispatch import is_eager
+from .reference import find_threshold, loss_of, project, subtract
+
+#: Entries of the scores treated together.
+_AT_ONCE = 1 << 16
+
+
+def _slices(scores):
+    """Yield slices of a few rows."""
+    n_rows, n_classes = scores.shape
+    step = max(1, _AT_ONCE // max(1, n_classes))
+    for start in range(0, n_rows if n_classes else 0, step):
+        yield slice(start, start + step)
+
+
+def threshold_of(scores, k):
+    """Return the threshold of rows in two terms, as :func:`.reference.find_threshold` does.
+
+    Leaving out entries can only lower it. It is found among the largest, four times as many until
+    the last of them is below.
+    """
+    count = 4 * int(k.max().ceil()) + 12
+    while 2 * count <= scores.shape[-1]:
+        top = scores.topk(count).values
+        reference, offset = find_threshold(top, k)
+        if not (top[:, -1:] - reference > offset).any():
+            return reference, offset
+        count *= 4
+    return find_threshold(scores, k)
+
+
+def _shift(scores, k):
+    return subtract(scores, *threshold_of(scores, k))
+
+
+class Projection(torch.autograd.Function):
+    """Projection that keeps its result for backward, which can be differentiated.
+
+    Parameters
+    ----------
+    scores : Tensor of shape (n_samples, n_classes)
+    k : Tensor of shape (n_samples,)
+    """
+
+    @staticmethod
+    def forward(ctx, scores, k):
+        q = torch.empty_like(scores)
+        for rows in _slices(scores):
+            torch.clamp(_shift(scores[rows], k[rows]), 0, 1, out=q[rows])
+        ctx.save_for_backward(q)
+        return q
+
+    @staticmethod
+    def backward(ctx, grad):
+        (q,) = ctx.saved_tensors
+        if torch.is_grad_enabled() or not is_eager(grad):
+            return centre(grad, q.detach().frac().sign_()), None
+        result = torch.empty_like(q)
+        for rows in _slices(q):
+            result[rows] = centre(grad[rows], q[rows].frac().sign_())
+        return result, None
+
+
+def centre(grad, inside):
+    """Return the gradient minus its mean over the entries inside, and zero at the others."""
+    kept = grad * inside
+    mean = kept.sum(1, keepdim=True) / inside.sum(1, keepdim=True).clamp_(min=1)
+    return kept.addcmul(mean, inside, value=-1)
+
+
+class FenchelYoung(torch.autograd.Function):
+    """Loss that keeps its gradient for backward.
+
+    Parameters
+    ----------
+    scores, point : Tensors of shape (n_samples, n_classes)
+    k : Tensor of shape (n_samples,)
+    """
+
+    @staticmethod
+    def forward(ctx, scores, point, k):
+        gap, losses = torch.empty_like(scores), scores.new_zeros(len(scores))
+        for rows in _slices(scores):
+            d = _shift(scores[rows], k[rows])
+            q = torch.clamp(d, 0, 1, out=gap[rows])
+            beyond = d.sub_(q)
+            losses[rows] = loss_of(beyond, q.sub_(point[rows]))
+        ctx.save_for_backward(scores, k, gap)
+        return losses
+
+    @staticmethod
+    def backward(ctx, grad):
+        scores, k, gap = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            q = project(scores, k)
+            gap = gap + (q - q.detach())
+        return grad[:, None] * gap, None, None

@@ -1,0 +1,130 @@
+r"""The projection on the top-K simplex and its loss: their definition, in operations of torch.
+
+With :math:`q_j = \mathrm{clip}(s_j - \lambda, 0, 1)`, the sum of q falls with the threshold
+:math:`\lambda`, linearly between the points where an entry reaches 0 or 1. :func:`find_offset`
+sorts these and looks up where the sum is k. Nothing here depends on the values of a tensor, so
+that derivatives of any order, the transforms of ``torch.func``, any device and traces can be had.
+"""
+
+import torch
+from torch.nn import functional as F
+
+
+def find_offset(v, k):
+    """Return the threshold of entries that are given relative to the one of rank ceil(k).
+
+    Parameters
+    ----------
+    v : Tensor of shape (..., n_classes)
+    k : Tensor of shape (..., 1)
+
+    Returns
+    -------
+    Tensor of shape (..., 1)
+        In [-1, 0]; NaN for rows that hold NaN.
+    """
+    v = v.clamp(-1, 1)  # beyond, an entry is 0 or 1 whatever the threshold
+    # A stable sort is that of runs, several times faster where they are sorted already.
+    both = torch.cat([v, v - 1], -1)
+    points, order = both.sort(dim=-1, descending=True, stable=True)
+    n_inside = torch.where(order < v.shape[-1], 1.0, -1.0).to(v.dtype).cumsum(-1)
+    rise = n_inside[..., :-1] * (points[..., :-1] - points[..., 1:])
+    total = F.pad(rise.cumsum(-1), (1, 0))
+    last = ((total <= k).sum(-1, keepdim=True) - 1).clamp(min=0)
+    slope = n_inside.gather(-1, last).clamp(min=1)
+    offset = points.gather(-1, last) - (k - total.gather(-1, last)) / slope
+    # Once more, without what the running sums have rounded away.
+    return offset + ((v - offset).clamp(0, 1).sum(-1, keepdim=True) - k) / slope
+
+
+def find_threshold(scores, k):
+    """Return the threshold of rows in two terms: the entry of rank ceil(k), and the rest.
+
+    `scores` may lack any entries below the threshold.
+    """
+    ordered = scores.sort(-1, descending=True).values.to(k.dtype)
+    sizes = k[..., None]
+    rank = sizes.ceil().clamp(1, scores.shape[-1]).long()
+    reference = ordered.gather(-1, rank.expand(*scores.shape[:-1], 1) - 1)
+    return reference, find_offset(ordered - reference, sizes)
+
+
+def subtract(scores, reference, offset):
+    """Return scores minus the threshold.
+
+    What an offset in single precision leaves out would add up over many small entries.
+    """
+    coarse = offset.to(scores.dtype)
+    fine = (offset - coarse).to(scores.dtype)
+    return scores - reference.to(scores.dtype) - coarse - fine
+
+
+def shift_and_project(scores, k):
+    """Return the scores minus the threshold, and the projection, with their derivatives."""
+    d = subtract(scores, *find_threshold(scores.detach(), k))
+    inside = (d > 0) & (d < 1)
+    # The threshold moves with the mean of these, as q sums to k whatever the scores.
+    mean = torch.where(inside, d, 0).sum(-1, keepdim=True) / inside.sum(-1, keepdim=True).clamp(1)
+    d = d - (mean - mean.detach())
+    return d, torch.where(inside, d, d.detach().clamp(0, 1))
+
+
+def project(scores, k):
+    """Return the projection of rows on the top-K simplex.
+
+    Parameters
+    ----------
+    scores : Tensor of shape (..., n_classes)
+    k : Tensor of shape (...) or ()
+    """
+    return shift_and_project(scores, k)[1]
+
+
+def loss_of(beyond, gap):
+    r"""Return the Fenchel-Young loss of :math:`|q|^2/2` against a point p of the top-K simplex.
+
+    With d the scores minus the threshold, `beyond` is d - q and `gap` is q - p. No term of
+    :math:`\sum_j (q_j - p_j)(d_j - q_j) + (q_j - p_j)^2 / 2` is negative, and no large numbers
+    cancel.
+    """
+    # The product of an infinite score and zero would be NaN.
+    return (beyond.masked_fill(gap == 0, 0).add(gap, alpha=0.5) * gap).sum(-1)
+
+
+def fenchel_young(scores, point, k):
+    """Return the loss of rows against points of the top-K simplex; its gradient is q - p.
+
+    Parameters
+    ----------
+    scores, point : Tensors of shape (..., n_classes)
+    k : Tensor of shape (...)
+    """
+    d, q = shift_and_project(scores, k)
+    return loss_of(d - q, q - point)
+
+
+def as_sizes(k, scores):
+    """Return k as a tensor, in double precision where the device of `scores` has it."""
+    exact = torch.float32 if scores.device.type == "mps" else torch.float64
+    return torch.as_tensor(k, dtype=exact, device=scores.device)
+
+
+def as_point(target, scores, shared):
+    """Return the point of the top-K simplex that a target stands for, and its sizes.
+
+    Parameters
+    ----------
+    target : LongTensor of shape (n_samples,), or Tensor of shape (n_samples, n_classes)
+        Classes, or indicators.
+    scores : Tensor of shape (n_samples, n_classes)
+    shared : bool
+        Whether the labels of an indicator share one unit.
+    """
+    if target.ndim == 1:
+        point = torch.zeros_like(scores).scatter(1, target[:, None], 1)
+        return point, as_sizes(scores.new_ones(len(scores)), scores)
+    point = target.to(scores.dtype)
+    size = point.sum(1)
+    if not shared:
+        return point, as_sizes(size, scores)
+    return point / size.clamp(min=1)[:, None], as_sizes(size.clamp(max=1), scores)
