@@ -21,11 +21,8 @@ INSIDE_FUNCTIONS = {
     "tqdm": "for verbose fits only",
     "triton": "optional",
 }
-#: Two that go when each operator has its folder.
-CIRCLES = [
-    ("sksetvalued.operators._noised", "sksetvalued.operators._outside_graphs"),
-    ("sksetvalued.operators._compiled_sparse", "sksetvalued.operators._sparse"),
-]
+#: One that goes when each operator has its folder.
+CIRCLES = [("sksetvalued.operators._noised", "sksetvalued.operators._outside_graphs")]
 
 
 def imports(module):

@@ -214,6 +214,35 @@ def test_constant_scores_have_the_value_of_the_formula():
     assert math.isclose(got.item(), expected, rel_tol=1e-12)
 
 
+@names
+@pytest.mark.parametrize("form", ["classes", "indicators"])
+@pytest.mark.parametrize("n_classes", [6, 300])
+def test_transforms_give_the_derivatives_of_plain_calls(name, form, n_classes):
+    if form == "classes" and name != "sparsemax":
+        pytest.skip("has indicators")
+    scores, target = draw(4, n_classes, dtype=torch.float32, density=3 / n_classes)
+    target = torch.arange(4) if form == "classes" else target
+    weight, loss = torch.tensor([1.0, 0.5, 0.0, 2.0]), LOSSES[name](reduction="sum")
+    leaf = scores.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(loss(leaf, target, weight), leaf)
+    close = {"rtol": 1e-5, "atol": 1e-6}
+    torch.testing.assert_close(torch.func.grad(loss)(scores, target, weight), expected, **close)
+
+    def of_one(score, target, weight):
+        return loss(score[None], target[None], weight[None])
+
+    each = torch.vmap(torch.func.grad(of_one))(scores, target, weight)
+    torch.testing.assert_close(each, expected, **close)
+    along = draw(4, n_classes, seed=1, dtype=torch.float32)[0]
+    _, tangent = torch.func.jvp(lambda s: loss(s, target, weight), (scores,), (along,))
+    torch.testing.assert_close(tangent, (expected * along).sum(), **close)
+    assert tangent != 0
+    if n_classes == 6:
+        hessian = torch.func.hessian(lambda s: loss(s, target, weight))(scores)
+        by_rows = torch.autograd.functional.hessian(lambda s: loss(s, target, weight), scores)
+        torch.testing.assert_close(hessian, by_rows, **close)
+
+
 S, Y = torch.zeros(2, 3), torch.tensor([[1, 0, 0], [0, 1, 1]])
 
 

@@ -5,6 +5,7 @@ import inspect
 import torch
 from torch import nn
 
+from ..operators._dispatch import is_eager
 from ..operators._precision import at_least_float32, without_autocast
 
 __all__ = ["LOSSES", "SetLoss"]
@@ -54,8 +55,8 @@ def _holds_integers(x):
 def check_range(input, target):
     """Raise unless `target` holds indices of the classes of `input`."""
     # On an accelerator the range is left to the kernels: looking would wait for the device, as
-    # it would break the graph of torch.compile.
-    if target.is_cpu and target.numel() and not torch.compiler.is_compiling():
+    # it would break the graph of torch.compile, and cannot be done under torch.vmap.
+    if target.is_cpu and target.numel() and is_eager(target):
         low, high = torch.aminmax(target.long())
         low, high = low.item(), high.item()
         if low < 0 or high >= input.shape[1]:
@@ -81,7 +82,7 @@ def check_weights(sample_weight, input):
             f"got {tuple(sample_weight.shape)}."
         )
     # As for the range of the targets, no device is waited for.
-    if sample_weight.is_cpu and sample_weight.numel() and not torch.compiler.is_compiling():
+    if sample_weight.is_cpu and sample_weight.numel() and is_eager(sample_weight):
         low, high = torch.aminmax(sample_weight)
         low, high = low.item(), high.item()
         if not (low >= 0 and high < float("inf")):

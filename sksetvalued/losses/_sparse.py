@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
+from ..operators._dispatch import is_eager
 from ..operators.projection import fenchel_young_loss
 from ._base import SetLoss, check_scores, check_scores_and_target
 
@@ -94,7 +95,7 @@ def check_indicator(input, target):
     # On an accelerator looking at the values would wait for the device.
     if target.device.type != "cpu" or target.dtype == torch.bool or not target.numel():
         return
-    if torch.compiler.is_compiling():
+    if not is_eager(target):
         return
     # NumPy knows no bfloat16.
     values = (target.float() if target.dtype == torch.bfloat16 else target).detach().numpy()
