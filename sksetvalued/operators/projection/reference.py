@@ -9,6 +9,8 @@ that derivatives of any order, the transforms of ``torch.func``, any device and 
 import torch
 from torch.nn import functional as F
 
+from .._precision import widest
+
 
 def find_offset(v, k):
     """Return the threshold of entries that are given relative to the one of rank ceil(k).
@@ -104,9 +106,8 @@ def fenchel_young(scores, point, k):
 
 
 def as_sizes(k, scores):
-    """Return k as a tensor, in double precision where the device of `scores` has it."""
-    exact = torch.float32 if scores.device.type == "mps" else torch.float64
-    return torch.as_tensor(k, dtype=exact, device=scores.device)
+    """Return k as a tensor, in the precision in which thresholds are found."""
+    return torch.as_tensor(k, dtype=widest(scores), device=scores.device)
 
 
 def as_point(target, scores, shared):
