@@ -1,5 +1,6 @@
 """Set-valued classification with deep networks, the scikit-learn way."""
 
+from ._calibrate import calibrate, cross_val_predict_set
 from ._predict import predict_labels, predict_set
 from ._version import __version__
 from .deploy import export, to_torch
@@ -18,6 +19,8 @@ __all__ = [
     "SparseTopClassifier",
     "TopKClassifier",
     "__version__",
+    "calibrate",
+    "cross_val_predict_set",
     "export",
     "load",
     "predict_labels",

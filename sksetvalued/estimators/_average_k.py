@@ -136,13 +136,28 @@ class AverageKClassifier(DeepSetClassifier):
         return self
 
     def _calibrate_inputs(self, inputs, sample_weight=None):
-        rule, start = self._rule(), 0
+        rule = self._rule()
+        self._feed(rule, inputs, sample_weight, len(inputs))
+        self.rule_ = rule
+
+    def _calibrate_batches(self, batches, n_samples=None):
+        """Set the threshold on batches (X, y, sample_weight), `n_samples` of them together."""
+        check_is_fitted(self)
+        self._validate_params()
+        rule = self._rule()
+        for X, _, sample_weight in batches:
+            inputs = self._check_inputs(X)
+            self._feed(rule, inputs, self._check_weights(sample_weight, len(inputs)), n_samples)
+        rule._finish()
+        self.rule_ = rule
+
+    def _feed(self, rule, inputs, sample_weight, n_samples):
+        start = 0
         for scores in self._iter_scores(inputs):
             stop = start + len(scores)
             weight = None if sample_weight is None else sample_weight[start:stop]
-            rule.partial_fit(self._log_proba(scores), sample_weight=weight, n_samples=len(inputs))
+            rule.partial_fit(self._log_proba(scores), sample_weight=weight, n_samples=n_samples)
             start = stop
-        self.rule_ = rule
 
     def _loss_supplies(self, n_samples):
         return super()._loss_supplies(n_samples) | {"alpha": self.alpha}

@@ -191,6 +191,24 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return self._calibrate(X, y, sample_weight)
 
     def _calibrate(self, X, y, sample_weight):
+        y_score, columns, weight = self._calibration_scores(X, y, sample_weight)
+        rule = self._rule_with_prior(getattr(self, "class_counts_", None))
+        self.rule_ = rule.fit(y_score, columns, sample_weight=weight)
+        return self
+
+    def _calibrate_batches(self, batches, n_samples=None):
+        """Calibrate the rule on batches (X, y, sample_weight), `n_samples` of them together."""
+        check_is_fitted(self)
+        self._check_parts()
+        rule = self._rule_with_prior(getattr(self, "class_counts_", None))
+        for batch in batches:
+            y_score, columns, weight = self._calibration_scores(*batch)
+            rule.partial_fit(y_score, columns, weight, n_samples=n_samples)
+        rule._finish()
+        self.rule_ = rule
+
+    def _calibration_scores(self, X, y, sample_weight):
+        """Return scores, columns of the true classes and weights, without those of zero."""
         X, y = indexable(X, None if y is None else column_or_1d(y, warn=True))
         weight = check_weights(sample_weight, _num_samples(X))
         if weight is not None and not weight.all():
@@ -198,10 +216,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             X, weight = _safe_indexing(X, kept), weight[kept]
             y = y if y is None else y[kept]
         columns = None if y is None else self._columns(y)
-        y_score = self._scores(self.estimator_, X)
-        rule = self._rule_with_prior(getattr(self, "class_counts_", None))
-        self.rule_ = rule.fit(y_score, columns, sample_weight=weight)
-        return self
+        return self._scores(self.estimator_, X), columns, weight
 
     def _rule_with_prior(self, class_counts):
         """Return the rule, not fitted, with the prior of the training data where it needs one."""

@@ -1,6 +1,7 @@
 """Metrics, scorers and displays of set-valued classification."""
 
 from ._coverage_size_display import CoverageSizeDisplay
+from ._intervals import coverage_interval
 from ._metrics import (
     average_k_accuracy_score,
     average_k_threshold,
@@ -20,6 +21,7 @@ __all__ = [
     "average_k_scorer",
     "average_k_threshold",
     "average_set_size",
+    "coverage_interval",
     "set_coverage_score",
     "set_coverage_scorer",
     "set_size_distribution",

@@ -78,6 +78,12 @@ class SetRule(BaseEstimator):
         self._take(y_score, y, sample_weight, total=n_samples)
         return self
 
+    def _finish(self):
+        """Say that there are no more chunks."""
+        if not self._closed:
+            self._close()
+            self._closed = True
+
     def _begin(self, n_classes, y, sample_weight):
         self._check_params(n_classes)
         self._set_prior(n_classes, y, sample_weight)

@@ -1,0 +1,155 @@
+"""Calibration, and sets out of fold, of any set-valued model, through pipelines and searches."""
+
+from collections.abc import Iterator
+from inspect import signature
+
+import numpy as np
+from joblib import Parallel, delayed
+from sklearn.base import clone
+from sklearn.model_selection import check_cv
+from sklearn.utils import _safe_indexing, column_or_1d, indexable
+
+from ._predict import predict_set, unwrap
+
+
+def calibrate(model, X, y=None, sample_weight=None, n_samples=None):
+    """Calibrate the rule of a set-valued classifier anew, through pipelines and searches.
+
+    The classifier stays as it is. Use samples that it was not trained on, like those that sets
+    are wanted for, or those very samples.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        A set-valued classifier with a threshold, or a pipeline or search around one.
+    X : array-like of shape (n_samples, ...), or iterator of such
+        What `model` accepts. Of an iterator, one batch is in memory at a time.
+    y : array-like of shape (n_samples,), optional
+        Labels of all samples, for the rules that need them.
+    sample_weight : array-like of shape (n_samples,), optional
+        Weights of all samples.
+    n_samples : int, optional
+        Number of samples of all batches of an iterator. With it the threshold of `AverageK` is
+        exact whatever their order; without it, of batches that are shuffled.
+
+    Returns
+    -------
+    model : fitted estimator
+        The one given.
+
+    Raises
+    ------
+    TypeError
+        If the classifier has nothing to calibrate.
+    ValueError
+        If there are no batches, or their samples are not as many as announced.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from sksetvalued import PlugInClassifier, calibrate, predict_set
+    >>> from sksetvalued.rules import AverageK
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = make_pipeline(StandardScaler(), PlugInClassifier(LogisticRegression(), AverageK(2)))
+    >>> clf = clf.fit(X[::2], y[::2])
+    >>> int(predict_set(calibrate(clf, X[1::2]), X[1::2]).sum())  # 75 samples
+    150
+    """
+    inner, _ = unwrap(model)
+    if not hasattr(inner, "calibrate"):
+        raise TypeError(
+            f"{type(inner).__name__} has nothing to calibrate: its sets do not depend on a "
+            "threshold. AverageKClassifier has one, and PlugInClassifier with the rules."
+        )
+    if isinstance(X, Iterator):
+        inner._calibrate_batches(_batches(model, X, y, sample_weight, n_samples), n_samples)
+        return model
+    if n_samples is not None:
+        raise ValueError("n_samples is for an iterator of batches: leave it out with an array.")
+    inner, X = unwrap(model, X)
+    # A rule of sizes only has no use for labels.
+    labels = {"y": y} if "y" in signature(inner.calibrate).parameters else {}
+    inner.calibrate(X, sample_weight=sample_weight, **labels)
+    return model
+
+
+def _batches(model, X, y, sample_weight, n_samples):
+    """Yield (X, y, sample_weight) of each batch, X as the classifier inside the model sees it."""
+    start = 0
+    for batch in X:
+        _, batch = unwrap(model, batch)
+        stop = start + (batch.shape[0] if hasattr(batch, "shape") else len(batch))
+        rows = slice(start, stop)
+        yield batch, *(None if a is None else np.asarray(a)[rows] for a in (y, sample_weight))
+        start = stop
+    if not start:
+        raise ValueError("X yielded no batches: give an iterator that was not used up.")
+    total = {"n_samples": n_samples, "y": y, "sample_weight": sample_weight}
+    for name, value in total.items():
+        size = value if value is None or name == "n_samples" else len(value)
+        if size is not None and size != start:
+            raise ValueError(f"X yielded {start} samples, but {name} is for {size}.")
+
+
+def cross_val_predict_set(model, X, y, *, cv=None, n_jobs=None):
+    """Return the set of each sample by a model that was not trained on it.
+
+    Parameters
+    ----------
+    model : estimator
+        A set-valued classifier, or a pipeline or search around one; it is cloned for each fold,
+        fitted and calibrated on the other samples.
+    X : array-like of shape (n_samples, ...)
+        What `model` accepts.
+    y : array-like of shape (n_samples,)
+        Labels.
+    cv : int, splitter, iterable or None, default=None
+        An int or None (5): stratified folds. Their test parts must hold each sample once.
+    n_jobs : int, optional
+        Folds fitted at a time.
+
+    Returns
+    -------
+    y_set : bool ndarray of shape (n_samples, n_classes)
+        Columns in the order of the sorted labels in `y`. A class that the training part of a
+        fold lacks is in none of its sets.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> from sksetvalued import PlugInClassifier, cross_val_predict_set
+    >>> from sksetvalued.metrics import coverage_interval
+    >>> from sksetvalued.rules import AverageK
+    >>> X, y = load_iris(return_X_y=True)
+    >>> y_set = cross_val_predict_set(PlugInClassifier(GaussianNB(), AverageK(1.1)), X, y)
+    >>> [round(bound, 2) for bound in coverage_interval(y, y_set)]
+    [0.94, 0.99]
+    """
+    X, y = indexable(X, column_or_1d(y, warn=True))
+    classes = np.unique(y)
+    folds = list(check_cv(cv, y, classifier=True).split(X, y))
+    tested = np.concatenate([np.arange(len(y))[test] for _, test in folds])
+    if not np.array_equal(np.sort(tested), np.arange(len(y))):
+        raise ValueError(
+            "cv must test each sample exactly once, as KFold does; for repeated or partial splits "
+            "use cross_validate with the scorers of sksetvalued.metrics."
+        )
+    parts = Parallel(n_jobs=n_jobs)(
+        delayed(_sets_of_fold)(clone(model), X, y, train, test, classes) for train, test in folds
+    )
+    y_set = np.zeros((len(y), len(classes)), dtype=bool)
+    y_set[tested] = np.concatenate(parts)
+    return y_set
+
+
+def _sets_of_fold(model, X, y, train, test, classes):
+    model.fit(_safe_indexing(X, train), y[train])
+    known = np.searchsorted(classes, unwrap(model)[0].classes_)
+    sets = predict_set(model, _safe_indexing(X, test))
+    y_set = np.zeros((len(sets), len(classes)), dtype=bool)
+    y_set[:, known] = sets
+    return y_set

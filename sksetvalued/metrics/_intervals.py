@@ -1,0 +1,172 @@
+"""Intervals of the coverage of sets."""
+
+import warnings
+
+import numpy as np
+from scipy import stats
+from sklearn.exceptions import UndefinedMetricWarning
+
+from ._metrics import AVERAGES, _check_sets, _encode, _pick
+
+METHODS = ("wilson", "clopper-pearson", "dkw")
+
+
+def coverage_interval(y_true, y_set, *, average="micro", level=0.95, method="wilson", labels=None):
+    r"""Return an interval of the coverage that sets have on all samples of the kind.
+
+    The sets must not have been made with the labels of these samples: the model is trained, and
+    a labelled rule calibrated, on others. A threshold calibrated on these samples *without*
+    labels is allowed.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        True labels.
+    y_set : array-like of shape (n_samples, n_classes)
+        Boolean (or 0/1) sets.
+    average : {"micro", "macro"} or None, default="micro"
+        Coverage over samples, averaged over the classes that occur in `y_true`, or one interval
+        per class.
+    level : float, default=0.95
+        Probability that the interval holds the coverage, in (0, 1).
+    method : {"wilson", "clopper-pearson", "dkw"}, default="wilson"
+        "wilson" [1]_ holds its level on average; "clopper-pearson" at least, at every coverage;
+        "dkw" [2]_ for all thresholds or all k at once, so that one of them may be chosen with
+        these samples (not with ``average="macro"``).
+    labels : array-like of shape (n_classes,), optional
+        Labels of the columns. None: the sorted labels in `y_true`. A true label that is not
+        among `labels` is a miss; the macro average warns of labels that do not occur.
+
+    Returns
+    -------
+    low, high : float, or ndarrays of shape (n_classes,)
+        Of a class without samples, nan.
+
+    Notes
+    -----
+    With x hits among m samples and z the normal quantile, Wilson's interval has the centre
+    :math:`(x + z^2/2) / (m + z^2)`, that of Clopper and Pearson is of quantiles of Beta laws, and
+    that of Dvoretzky, Kiefer, Wolfowitz and Massart is
+    :math:`\hat c \pm \sqrt{\ln(2/(1 - level)) / 2m}`.
+
+    The variance of a macro average is that of a stratified one,
+    :math:`L^{-2} \sum_y \hat c_y (1 - \hat c_y) / (m_y - 1)`, with :math:`2/9` in place of the
+    term of a class of a single sample. The interval is then that of as many samples drawn at
+    large as would have this variance [3]_.
+
+    References
+    ----------
+    .. [1] Brown, Cai & DasGupta, "Interval estimation for a binomial proportion", 2001.
+    .. [2] Massart, "The tight constant in the Dvoretzky-Kiefer-Wolfowitz inequality", 1990.
+    .. [3] Korn & Graubard, "Confidence intervals for proportions with small expected number of
+       positive counts estimated from survey data", 1998.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sksetvalued.metrics import coverage_interval
+    >>> y_true = np.repeat([0, 1], 50)
+    >>> y_set = np.zeros((100, 2), bool)
+    >>> y_set[:45, 0] = y_set[50:80, 1] = True
+    >>> [round(bound, 3) for bound in coverage_interval(y_true, y_set)]
+    [0.657, 0.825]
+    >>> low, high = coverage_interval(y_true, y_set, average=None)
+    >>> low.round(3), high.round(3)
+    (array([0.786, 0.462]), array([0.957, 0.724]))
+    """
+    _check(average, level, method)
+    y_set = _check_sets(y_set)
+    y_true, columns, labels = _encode(y_true, labels, y_set.shape)
+    hits = _pick(y_set, columns)
+    if average == "micro":
+        low, high = binomial_interval(hits.sum(), len(hits), level, method)
+        return float(low), float(high)
+    if average == "macro":
+        _warn_of_absent(labels, columns)
+        _, at = np.unique(y_true, return_inverse=True)
+        return macro_interval(np.bincount(at, weights=hits), np.bincount(at), level, method)
+    known = columns >= 0
+    n_samples = np.bincount(columns[known], minlength=len(labels))
+    n_hits = np.bincount(columns[known], weights=hits[known], minlength=len(labels))
+    return binomial_interval(n_hits, n_samples, level, method)
+
+
+def binomial_interval(n_hits, n_samples, level, method):
+    """Return the interval of a proportion, elementwise; nan where there are no samples.
+
+    Parameters
+    ----------
+    n_hits, n_samples : array-like
+        Real numbers are taken.
+    level : float
+    method : str
+    """
+    x, m = np.asarray(n_hits, dtype=float), np.asarray(n_samples, dtype=float)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if method == "clopper-pearson":
+            low = np.where(x > 0, stats.beta.ppf((1 - level) / 2, x, m - x + 1), 0.0)
+            high = np.where(x < m, stats.beta.ppf((1 + level) / 2, x + 1, m - x), 1.0)
+        elif method == "dkw":
+            half = band_half_width(m, level)
+            low, high = x / m - half, x / m + half
+        else:
+            z = stats.norm.ppf((1 + level) / 2)
+            centre = (x + z**2 / 2) / (m + z**2)
+            half = z / (m + z**2) * np.sqrt(x * (m - x) / m + z**2 / 4)
+            low, high = centre - half, centre + half
+    # Rounding must not exclude what was observed.
+    low, high = (np.where(m > 0, np.clip(bound, 0, 1), np.nan) for bound in (low, high))
+    return np.where(x == 0, low * 0, low), np.where(x == m, high * 0 + 1, high)
+
+
+def macro_interval(n_hits, n_samples, level, method):
+    """Return the interval of the mean of proportions, each of a class with samples."""
+    hits, m = np.asarray(n_hits, dtype=float), np.asarray(n_samples, dtype=float)
+    coverage = hits / m
+    alone = m == 1
+    terms = np.where(alone, 2 / 9, coverage * (1 - coverage) / np.maximum(m - 1, 1))
+    variance, mean = terms.sum() / len(m) ** 2, coverage.mean()
+    # Where all hits or all misses leave no variance, what classes of one coverage would have.
+    effective = len(m) ** 2 / np.sum(1 / m)
+    if variance > 0 and 0 < mean < 1:
+        effective = mean * (1 - mean) / variance
+    low, high = binomial_interval(mean * effective, effective, level, method)
+    return float(low), float(high)
+
+
+def band_half_width(n_samples, level):
+    """Return by how much coverages at all thresholds at once may be off."""
+    return np.sqrt(np.log(2 / (1 - level)) / (2 * n_samples))
+
+
+def check_level(level):
+    """Raise unless `level` is a number in (0, 1)."""
+    if isinstance(level, bool) or not isinstance(level, int | float | np.number):
+        raise TypeError(f"level must be a number in (0, 1), got {level!r}.")
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie in (0, 1), got {level}; 0.95 is usual.")
+
+
+def _check(average, level, method):
+    check_level(level)
+    if average not in AVERAGES:
+        raise ValueError(f"average must be one of {AVERAGES}, got {average!r}.")
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {METHODS}, got {method!r}.")
+    if method == "dkw" and average == "macro":
+        raise ValueError(
+            "method='dkw' is for coverage over samples, not for average='macro': use 'wilson', or "
+            "average='micro'."
+        )
+
+
+def _warn_of_absent(labels, columns):
+    absent = labels[np.bincount(columns[columns >= 0], minlength=len(labels)) == 0]
+    if len(absent):
+        warnings.warn(
+            f"{len(absent)} of {len(labels)} classes have no samples, and are left out of the "
+            f"average over classes and its interval: {absent[:5].tolist()}"
+            f"{'...' if len(absent) > 5 else ''}.",
+            UndefinedMetricWarning,
+            stacklevel=3,
+        )

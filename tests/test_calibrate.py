@@ -1,0 +1,121 @@
+"""calibrate and cross_val_predict_set: through pipelines, searches, PlugIn and batches."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, ShuffleSplit, StratifiedKFold
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from sksetvalued import (
+    AverageKClassifier,
+    PlugInClassifier,
+    TopKClassifier,
+    calibrate,
+    cross_val_predict_set,
+    predict_set,
+)
+from sksetvalued.rules import AverageError, AverageK, TopK
+
+
+@pytest.fixture(scope="module")
+def data():
+    X, y = load_digits(return_X_y=True)
+    X = X + np.random.default_rng(0).normal(0, 6, X.shape)
+    return X[:700], np.array(list("abcdefghij"))[y[:700]], X[700:], y[700:]
+
+
+def models():
+    deep = AverageKClassifier(2, max_epochs=2, loss="cross_entropy", random_state=0)
+    plug_in = PlugInClassifier(GaussianNB(), AverageK(2), cv=2)
+    grid = {"plugin__rule__k": [2]}
+    named = make_pipeline(StandardScaler(), plug_in)
+    named.steps[1] = ("plugin", plug_in)
+    return {
+        "deep": deep,
+        "deep in a pipeline": make_pipeline(StandardScaler(), deep),
+        "plug-in": plug_in,
+        "search": GridSearchCV(named, grid, cv=2, scoring=lambda est, X, y: 0.0),
+    }
+
+
+@pytest.mark.parametrize("name", models())
+def test_calibration_reaches_the_classifier_inside_and_takes_batches(name, data):
+    X, y, X_new, _ = data
+    model = models()[name].fit(X, y)
+    assert calibrate(model, X_new) is model
+    whole = predict_set(model, X_new)
+    assert whole.sum() == 2 * len(X_new)
+    calibrate(model, X_new[:50])
+    weight = np.random.default_rng(0).integers(0, 3, len(X_new)).astype(float)
+    for n_samples in (None, len(X_new)):
+        batches = iter(np.array_split(X_new, 7))
+        assert calibrate(model, batches, n_samples=n_samples) is model
+        np.testing.assert_array_equal(predict_set(model, X_new), whole)
+    calibrate(model, X_new, sample_weight=weight)
+    weighted = predict_set(model, X_new)
+    assert (weighted != whole).any()
+    calibrate(model, iter(np.array_split(X_new, 7)), sample_weight=weight)
+    np.testing.assert_array_equal(predict_set(model, X_new), weighted)
+
+
+def test_labels_reach_the_rule_whole_and_in_batches(data):
+    X, y, X_new, y_new = data
+    y_new = np.array(list("abcdefghij"))[y_new]
+    model = make_pipeline(StandardScaler(), PlugInClassifier(GaussianNB(), AverageError(0.1)))
+    model.fit(X, y)
+    whole = predict_set(calibrate(model, X_new, y_new), X_new)
+    calibrate(model, X_new[:99], y_new[:99])
+    calibrate(model, iter(np.array_split(X_new, 5)), y_new, n_samples=len(X_new))
+    np.testing.assert_array_equal(predict_set(model, X_new), whole)
+
+
+def test_what_cannot_be_calibrated_is_said(data):
+    X, y, X_new, _ = data
+    top = TopKClassifier(2, max_epochs=1).fit(X, y)
+    with pytest.raises(TypeError, match="TopKClassifier has nothing to calibrate"):
+        calibrate(top, X_new)
+    with pytest.raises(TypeError, match="GaussianNB has nothing"):
+        calibrate(GaussianNB().fit(X, y), X_new)
+    with pytest.raises(NotFittedError):
+        calibrate(PlugInClassifier(GaussianNB(), AverageK(2)), X_new)
+    model = PlugInClassifier(GaussianNB(), AverageK(2)).fit(X, y)
+    rule = model.rule_
+    cases = [
+        ((iter([]),), {}, "no batches"),
+        ((X_new,), {"n_samples": 9}, "for an iterator"),
+        ((iter([X_new]),), {"n_samples": 2000}, "yielded 1097 samples, but n_samples is"),
+        ((iter([X_new]), np.resize(y, 2000)), {}, "yielded 1097 samples, but y is for 2000"),
+        ((iter([X_new]), y[:9]), {}, "inconsistent"),
+    ]
+    for args, params, match in cases:
+        with pytest.raises(ValueError, match=match):
+            calibrate(model, *args, **params)
+        assert model.rule_ is rule
+
+
+def test_sets_out_of_fold_are_those_of_each_fold(data):
+    X, y, _, _ = data
+    model = make_pipeline(StandardScaler(), PlugInClassifier(GaussianNB(), TopK(2), cv=2))
+    cv = StratifiedKFold(3, shuffle=True, random_state=0)
+    sets = cross_val_predict_set(model, X, y, cv=cv)
+    assert not hasattr(model[-1], "rule_")
+    for train, test in cv.split(X, y):
+        expected = predict_set(model.fit(X[train], y[train]), X[test])
+        np.testing.assert_array_equal(sets[test], expected)
+    np.testing.assert_array_equal(cross_val_predict_set(model, X, y, cv=cv, n_jobs=2), sets)
+
+
+def test_a_class_that_a_fold_lacks_is_in_none_of_its_sets(data):
+    X, y, _, _ = data
+    rare = y == "j"
+    folds = [(np.flatnonzero(~rare), np.flatnonzero(rare))]
+    folds.append((np.arange(len(y)), np.flatnonzero(~rare)))
+    sets = cross_val_predict_set(PlugInClassifier(GaussianNB(), TopK(3), cv=2), X, y, cv=folds)
+    assert not sets[rare, 9].any()
+    assert sets[~rare, 9].any()
+    assert (sets.sum(1) == 3).all()
+    with pytest.raises(ValueError, match="each sample exactly once"):
+        cross_val_predict_set(PlugInClassifier(GaussianNB(), TopK(3)), X, y, cv=ShuffleSplit(3))

@@ -1,0 +1,110 @@
+"""Intervals of coverage: against SciPy, their level by simulation, and the report of sets."""
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.exceptions import UndefinedMetricWarning
+
+from sksetvalued.metrics import coverage_interval
+from sksetvalued.metrics._intervals import binomial_interval, macro_interval
+
+
+@pytest.mark.parametrize("level", [0.8, 0.95, 0.99])
+@pytest.mark.parametrize(("method", "scipy"), [("wilson", "wilson"), ("clopper-pearson", "exact")])
+def test_binomial_intervals_are_those_of_scipy(method, scipy, level):
+    for n in (1, 2, 7, 40):
+        for x in range(n + 1):
+            theirs = stats.binomtest(x, n).proportion_ci(level, method=scipy)
+            ours = binomial_interval(x, n, level, method)
+            np.testing.assert_allclose(ours, (theirs.low, theirs.high), atol=1e-12)
+
+
+def sets_with(hits):
+    """Return labels and sets of which given numbers (hits, misses) per class hold the class."""
+    y = np.repeat(np.arange(len(hits)), [a + b for a, b in hits])
+    hit = np.concatenate([np.r_[np.ones(a), np.zeros(b)] for a, b in hits]).astype(bool)
+    sets = np.zeros((len(y), len(hits)), bool)
+    sets[np.arange(len(y)), y] = hit
+    return y, sets
+
+
+def test_averages_and_classes():
+    y, sets = sets_with([(9, 1), (3, 2), (1, 0)])
+    labels = np.array([0, 1, 2, 7])
+    sets = np.hstack([sets, np.ones((len(y), 1), bool)])
+    params = {"labels": labels, "level": 0.9}
+    for method in ("wilson", "clopper-pearson", "dkw"):
+        micro = coverage_interval(y, sets, method=method, **params)
+        np.testing.assert_allclose(micro, binomial_interval(13, 16, 0.9, method))
+        low, high = coverage_interval(y, sets, average=None, method=method, **params)
+        for c, (x, m) in enumerate([(9, 10), (3, 5), (1, 1)]):
+            assert (low[c], high[c]) == tuple(binomial_interval(x, m, 0.9, method))
+        assert np.isnan([low[3], high[3]]).all()
+    with pytest.warns(UndefinedMetricWarning, match=r"1 of 4 classes have no samples.*\[7\]"):
+        macro = coverage_interval(y, sets, average="macro", **params)
+    variance = (0.9 * 0.1 / 9 + 0.6 * 0.4 / 4 + 2 / 9) / 9
+    mean = (0.9 + 0.6 + 1) / 3
+    effective = mean * (1 - mean) / variance
+    np.testing.assert_allclose(
+        macro, binomial_interval(mean * effective, effective, 0.9, "wilson")
+    )
+    assert coverage_interval([5], [[True]], labels=[0])[0] == 0
+
+
+def test_one_class_and_equal_classes_are_the_binomial_interval():
+    y, sets = sets_with([(17, 4)])
+    micro = coverage_interval(y, sets, labels=[0])
+    macro = coverage_interval(y, sets, labels=[0], average="macro")
+    # The unbiased variance counts one sample less.
+    np.testing.assert_allclose(macro, binomial_interval(17 / 21 * 20, 20, 0.95, "wilson"))
+    assert macro[0] < micro[0] < micro[1] < macro[1]
+    full = macro_interval([5, 5, 5], [5, 5, 5], 0.95, "clopper-pearson")
+    np.testing.assert_allclose(full, binomial_interval(15, 15, 0.95, "clopper-pearson"))
+
+
+@pytest.mark.parametrize("method", ["wilson", "clopper-pearson"])
+def test_macro_intervals_hold_their_level(method):
+    """Over classes of few samples. Had seeds been drawn anew, 1e-5 of correct ones would fail."""
+    rng = np.random.default_rng(0)
+    counts = np.r_[np.full(10, 2), np.full(10, 6), np.full(5, 30)]
+    coverage = rng.beta(6, 1, len(counts))
+    n_draws = 1000
+    held = 0
+    for hits in rng.binomial(counts, coverage, size=(n_draws, len(counts))):
+        low, high = macro_interval(hits, counts, 0.9, method)
+        held += low <= coverage.mean() <= high
+    spread = 4.4 * np.sqrt(0.9 * 0.1 / n_draws)
+    # Not exact: the level is reached to two points.
+    assert held / n_draws > 0.88 - spread
+    assert held / n_draws < 0.98
+
+
+def test_the_band_holds_for_all_thresholds_at_once():
+    """For any law without atoms the chance is the same. False-alarm rate 1e-5."""
+    rng = np.random.default_rng(1)
+    n, n_draws, held = 80, 800, 0
+    for _ in range(n_draws):
+        scores = np.sort(rng.random(n))
+        half = binomial_interval(0, n, 0.9, "dkw")[1]
+        upper, lower = np.arange(1, n + 1) / n - scores, scores - np.arange(n) / n
+        held += max(upper.max(), lower.max()) <= half
+    assert held / n_draws > 0.9 - 4.4 * np.sqrt(0.09 / n_draws)
+
+
+def test_bad_input_is_named():
+    y, sets = sets_with([(3, 1), (2, 2)])
+    cases = [
+        ({"level": 95}, ValueError, "level must lie in"),
+        ({"level": "high"}, TypeError, "level must be a number"),
+        ({"method": "wald"}, ValueError, "method must be one of"),
+        ({"average": "weighted"}, ValueError, "average must be one of"),
+        ({"average": "macro", "method": "dkw"}, ValueError, "not for average='macro'"),
+    ]
+    for params, error, match in cases:
+        with pytest.raises(error, match=match):
+            coverage_interval(y, sets, **params)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        coverage_interval(y, sets, average="macro")
