@@ -24,7 +24,7 @@ def shared_data():
 @pytest.fixture(params=["avx512", "avx2", "baseline"])
 def instruction_set(request):
     """Use the kernels of one instruction set, and those of before again afterwards."""
-    from sksetvalued.operators._compiled import kernels
+    from sksetvalued.operators._dispatch import kernels
 
     names = kernels.instruction_sets()
     if request.param not in names:

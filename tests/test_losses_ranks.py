@@ -43,4 +43,9 @@ def test_ranks_are_clipped_merged_and_normalised(ranks, n_classes, expected):
 def test_bad_ranks_are_named(ranks, error, message):
     with pytest.raises(error, match=message):
         check_ranks(ranks)
-    check_ranks(None)
+    assert check_ranks(None) is None
+
+
+def test_ranks_given_once_are_kept():
+    assert check_ranks(iter([(1, 2), ("k", 3)])) == ((1, 2), ("k", 3))
+    assert check_ranks({1: 2, "k": 3}) == ((1, 2), ("k", 3))

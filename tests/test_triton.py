@@ -9,16 +9,19 @@ from triton_tools import DEVICE, INTERPRETED, compile_kernel, compiles, long, on
 from triton_tools import run_in_interpreter as run
 
 from sksetvalued.losses import NoisedTopKHingeLoss
-from sksetvalued.operators import _noised, noised_top_k_sum
-from sksetvalued.operators._dispatch import has_triton
-from sksetvalued.operators._noised import select_noised
+from sksetvalued.operators import noised_top_k_sum
+from sksetvalued.operators._dispatch import choose, has_triton
+from sksetvalued.operators.noised import reference as definition
+from sksetvalued.operators.noised import select_noised
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
-_triton_noised = pytest.importorskip("sksetvalued.operators._triton_noised")
-four_normals, select_in_one_pass = _triton_noised.four_normals, _triton_noised.select_in_one_pass
+_triton_noised = pytest.importorskip("sksetvalued.operators.noised.triton")
+four_normals, select_in_one_pass = _triton_noised.four_normals, _triton_noised.select
 
 TILE = 16
+#: Largest rank that the kernel is used for.
+MOST_RANK = 64
 
 
 @long
@@ -83,16 +86,11 @@ def random_scores(*shape, seed=0):
 def select(scores, k, epsilon, n_draws, seed=0, segment=None, **options):
     """Select with small tiles, whole rows in one segment unless told otherwise."""
     whole = triton.cdiv(scores.shape[1], TILE) * TILE
-    return select_in_one_pass(
-        scores,
-        k,
-        epsilon,
-        n_draws,
-        generator(seed),
-        segment=segment or whole,
-        tile=TILE,
-        **options,
+    segment = segment or whole
+    selected = select_in_one_pass(
+        scores, k, epsilon, n_draws, generator(seed), segment=segment, tile=TILE, **options
     )
+    return [each.flatten(1) for each in selected]
 
 
 def check_against_dense(scores, k, epsilon, n_draws, all_k=False, shared=False, **options):
@@ -104,7 +102,8 @@ def check_against_dense(scores, k, epsilon, n_draws, all_k=False, shared=False, 
     n_streams = n_draws if shared else n_rows * n_draws
     noise = export_normals(3, n_streams, n_classes).reshape(-1, n_draws, n_classes)
     noise = noise.transpose(0, 1)
-    expected, _ = select_noised(scores.float(), k, epsilon, n_draws, noise=noise, all_k=all_k)
+    expected, _ = definition.select(scores.float(), k, epsilon, n_draws, noise=noise)
+    expected = expected[..., 0 if all_k else -1 :].flatten(1)
     assert indices.shape == normals.shape == expected.shape
     assert indices.dtype == torch.int64
     assert normals.dtype == scores.dtype
@@ -141,7 +140,7 @@ def test_segments_are_merged(segment, all_k):
 
 @on_device
 def test_k_up_to_the_limit():
-    k = _noised._MAX_K_IN_ONE_PASS
+    k = MOST_RANK
     scores = random_scores(1, k + 9)
     check_against_dense(scores, k, 1.0, 1)
     check_against_dense(scores, k, 1.0, 1, all_k=True, segment=2 * TILE)
@@ -252,8 +251,8 @@ def test_law_of_the_selected_class():
     expected = reference.noised_rank_probabilities(s, k, epsilon)
     assert chisquare(observed, expected / expected.sum() * observed.sum()).pvalue > 1e-6
     noise = torch.randn(50, 2000, len(s), generator=generator(1), device=DEVICE)
-    dense, _ = select_noised(scores[:1].expand(2000, -1), k, epsilon, 50, noise=noise)
-    dense = np.bincount(dense.cpu().flatten(), minlength=len(s))
+    dense, _ = definition.select(scores[:1].expand(2000, -1), k, epsilon, 50, noise=noise)
+    dense = np.bincount(dense[..., -1].cpu().flatten(), minlength=len(s))
     assert chi2_contingency(np.stack([observed, dense])).pvalue > 1e-6
     values = (scores.gather(1, indices) + epsilon * normals).flatten().cpu().numpy()
     law = kstest(values, lambda t: reference.noised_rank_cdf(s, k, epsilon, t))
@@ -264,9 +263,7 @@ def test_law_of_the_selected_class():
 def dispatched(monkeypatch):
     """Let the losses use the kernel, in the interpreter too."""
     if INTERPRETED:
-        monkeypatch.setattr(_noised, "_fits_one_pass", lambda scores, k: True)
-        monkeypatch.setattr(_triton_noised, "_plan_segments", lambda *_: TILE)
-        monkeypatch.setattr(_triton_noised, "_TILE", TILE)
+        monkeypatch.setenv("SKSETVALUED_KERNELS", "triton")
 
 
 @on_device
@@ -291,6 +288,18 @@ def test_loss_and_gradient_are_those_of_the_normals(dispatched, noise, dtype):
 
 
 @on_device
+def test_ranks_are_found_in_one_selection(dispatched):
+    """The loss of several ranks is the sum of theirs, on the draws of the largest."""
+    scores, target = random_scores(3, 40), torch.tensor([0, 5, 39], device=DEVICE)
+    options = {"epsilon": 0.5, "n_noise_samples": 2, "generator": 9, "reduction": "none"}
+    mixed = NoisedTopKHingeLoss(k=5, ranks={1: 1, "k": 3}, **options)(scores, target)
+    first, last = (
+        NoisedTopKHingeLoss(k=5, ranks={r: 1, 5: 1e-30}, **options)(scores, target) for r in (1, 5)
+    )
+    torch.testing.assert_close(mixed, 0.25 * first + 0.75 * last)
+
+
+@on_device
 def test_sum_of_the_k_largest_uses_the_kernel(dispatched, monkeypatch):
     calls = []
 
@@ -298,7 +307,7 @@ def test_sum_of_the_k_largest_uses_the_kernel(dispatched, monkeypatch):
         calls.append(arguments)
         return select_in_one_pass(*arguments)
 
-    monkeypatch.setattr(_triton_noised, "select_in_one_pass", record)
+    monkeypatch.setattr(_triton_noised, "select", record)
     scores = random_scores(3, 20).requires_grad_()
     value = noised_top_k_sum(scores, 4, 1e-6, 2, generator=generator())
     torch.testing.assert_close(value, scores.topk(4).values.sum(1), rtol=1e-4, atol=1e-4)
@@ -307,13 +316,12 @@ def test_sum_of_the_k_largest_uses_the_kernel(dispatched, monkeypatch):
     assert len(calls) == 1
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_kernel_is_for_single_precision_on_a_gpu():
-    assert not _noised._fits_one_pass(torch.zeros(2, 10), 3)
-    if torch.cuda.is_available():
-        scores = torch.zeros(2, 100, device="cuda")
-        assert _noised._fits_one_pass(scores, 3)
-        assert not _noised._fits_one_pass(scores.double(), 3)
-        assert not _noised._fits_one_pass(scores, _noised._MAX_K_IN_ONE_PASS + 1)
+    scores = torch.zeros(2, 100, device="cuda")
+    assert choose("noised", scores, rank=MOST_RANK) == "triton"
+    assert choose("noised", scores, rank=MOST_RANK + 1) == "reference"
+    assert choose("noised", scores.double()) == "reference"
 
 
 def test_without_a_c_compiler_triton_is_not_used(monkeypatch):

@@ -5,9 +5,9 @@ import torch
 from .._randomness import OwnGenerator
 from ..operators._checks import check_number, check_positive_integer
 from ..operators._margins import check_class_counts, check_max_margin
-from ..operators._noised import check_noise, draw_seed, fits_noised, select_noised
-from ._compiled import CompiledHinge
-from ._top_k import _TopKLoss, hinge
+from ..operators.noised import check_noise, noised_hinge
+from ._ranks import check_ranks, resolve_ranks
+from ._top_k import _TopKLoss
 
 __all__ = ["NoisedTopKHingeLoss"]
 
@@ -53,6 +53,11 @@ class NoisedTopKHingeLoss(_TopKLoss, name="noised_hinge"):
         Where the seed of the loss's generator is drawn from, once, by the constructor, or the
         seed itself. When absent the seed is drawn from torch's default generator.
     reduction : {"mean", "sum", "none"}, default="mean"
+    ranks : mapping or iterable of (rank, weight), optional
+        Ranks that take the place of k, and their weights: the loss is the weighted sum of the
+        losses at those ranks, from the same draws. Ranks above n_classes - 1 become it, equal ones
+        are merged, the weights divided by their sum; "k" stands for `k`. With a mixture of ranks,
+        as ``{1: 0.5, "k": 0.5}``, the best class is learned beside the set of k.
 
     References
     ----------
@@ -68,6 +73,9 @@ class NoisedTopKHingeLoss(_TopKLoss, name="noised_hinge"):
     >>> loss(scores, torch.tensor([3])).backward()
     >>> scores.grad
     tensor([[ 0.,  0.,  1., -1.]])
+    >>> loss = NoisedTopKHingeLoss(k=2, epsilon=0.0, ranks={1: 0.5, "k": 0.5})
+    >>> loss(scores, torch.tensor([3]))
+    tensor(2.5000, grad_fn=<MeanBackward0>)
     """
 
     def __init__(
@@ -82,6 +90,7 @@ class NoisedTopKHingeLoss(_TopKLoss, name="noised_hinge"):
         noise="independent",
         generator=None,
         reduction="mean",
+        ranks=None,
     ):
         super().__init__(k, margin, reduction)
         check_number("epsilon", epsilon, 0, inclusive=True)
@@ -99,6 +108,7 @@ class NoisedTopKHingeLoss(_TopKLoss, name="noised_hinge"):
             check_max_margin(max_margin)
             class_counts = check_class_counts(class_counts).clone()
         self.register_buffer("class_counts", class_counts)
+        self.ranks = check_ranks(ranks)
         self.epsilon = epsilon
         self.n_noise_samples = n_noise_samples
         self.scale = scale
@@ -125,7 +135,8 @@ class NoisedTopKHingeLoss(_TopKLoss, name="noised_hinge"):
 
     def extra_repr(self):
         margin = "margin" if self.max_margin is None else "max_margin"
-        names = ("k", "epsilon", "n_noise_samples", margin, "scale", "noise", "reduction")
+        names = ["k", "epsilon", "n_noise_samples", margin, "scale", "noise", "reduction"]
+        names += [] if self.ranks is None else ["ranks"]
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
     def scores(self, output):
@@ -149,33 +160,18 @@ class NoisedTopKHingeLoss(_TopKLoss, name="noised_hinge"):
         generator = None
         if noise is None and self.epsilon > 0:
             generator = self.generator.on(input.device, fixed=not self.training)
-        independent = noise is None and self.noise == "independent"
-        if independent and fits_noised(input, self.epsilon, target):
-            return CompiledHinge.apply(
-                input,
-                target,
-                self._margins(target, input),
-                self.k + 1,
-                self.epsilon,
-                self.n_noise_samples if self.epsilon > 0 else 1,
-                self.scale,
-                0 if generator is None else draw_seed(generator),
-            )
-        indices, normals = select_noised(
+        return noised_hinge(
             input,
-            self.k + 1,
+            target,
+            resolve_ranks(self.k, self.ranks, input.shape[1]),
+            self._margins(target, input),
             self.epsilon,
             self.n_noise_samples,
+            self.scale,
             generator,
             noise,
             shared=self.noise == "shared",
         )
-        n_selected = indices.shape[1]
-        slopes = input.new_full((n_selected + 1,), self.scale / n_selected)
-        slopes[-1] = -self.scale
-        offset = normals.mean(1).mul_(self.scale * self.epsilon)
-        offset.add_(self.scale * self._margins(target, input))
-        return hinge(input, torch.cat([indices, target.unsqueeze(1)], dim=1), slopes, offset)
 
 
 class _GivenNoise(NoisedTopKHingeLoss):
@@ -200,6 +196,7 @@ def noised_top_k_hinge_loss(
     generator=None,
     reduction="mean",
     sample_weight=None,
+    ranks=None,
 ):
     """Compute the noised top-k hinge loss; see :class:`sksetvalued.losses.NoisedTopKHingeLoss`.
 
@@ -223,6 +220,7 @@ def noised_top_k_hinge_loss(
         when absent.
     reduction : {"mean", "sum", "none"}, default="mean"
     sample_weight : Tensor of shape (n_samples,), optional
+    ranks : mapping or iterable of (rank, weight), optional
 
     Returns
     -------
@@ -248,6 +246,7 @@ def noised_top_k_hinge_loss(
         "independent" if given else noise,
         generator,
         reduction,
+        ranks,
     )
     if given:
         loss.given = noise

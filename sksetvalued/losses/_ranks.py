@@ -19,20 +19,21 @@ def _pairs(ranks):
 
 
 def check_ranks(ranks):
-    """Raise unless `ranks` is None or pairs (rank, weight), by a mapping or one after another.
+    """Return `ranks`, pairs (rank, weight) or a mapping, as a tuple of pairs; None as it is.
 
     A rank is an integer of at least 1, or "k" for the k of the loss; weights are finite and at
     least 0, and one is positive.
     """
     if ranks is None:
-        return
-    pairs = _pairs(ranks)
+        return None
+    pairs = tuple(_pairs(ranks))
     for rank, weight in pairs:
         if rank != "k":
             check_positive_integer('a rank in ranks, where it is not "k",', rank)
         check_number(f"the weight of rank {rank!r} in ranks", weight, 0, inclusive=True)
     if not any(weight > 0 for _, weight in pairs):
         raise ValueError(f"ranks must give some rank a positive weight, got {ranks!r}.")
+    return pairs
 
 
 def resolve_ranks(k, ranks, n_classes):

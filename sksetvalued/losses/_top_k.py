@@ -3,10 +3,9 @@
 import torch
 
 from ..operators._checks import check_k, check_number, check_positive_integer
-from ..operators._compiled import fits_compiled
 from ..operators._top_k import top_k
+from ..operators.noised import noised_hinge
 from ._base import SetLoss, check_range, check_shapes
-from ._compiled import CompiledHinge
 
 __all__ = ["CalibratedTopKHingeLoss", "ConvexTopKHingeLoss", "TopKHingeLoss"]
 
@@ -70,6 +69,9 @@ def _hinge_of_rival(input, indices, margin):
 class _TopKLoss(SetLoss):
     """Base of the losses with a rank and a margin."""
 
+    #: Pairs of a rank and a weight that take the place of k, in losses that know them.
+    ranks = None
+
     def __init__(self, k, margin=1.0, reduction="mean"):
         super().__init__(reduction)
         check_positive_integer("k", k)
@@ -81,7 +83,7 @@ class _TopKLoss(SetLoss):
         return f"k={self.k}, margin={self.margin}, reduction={self.reduction!r}"
 
     def check_rank(self, input):
-        """Raise unless the scores have more than k classes.
+        """Raise unless the scores have more than k classes, or two where `ranks` are clipped.
 
         Parameters
         ----------
@@ -93,7 +95,8 @@ class _TopKLoss(SetLoss):
                     "input must hold scores of at least two classes for a top-k loss, "
                     f"got {input.shape[1]}."
                 )
-            check_k(self.k, input.shape[1], largest=input.shape[1] - 1)
+            if self.ranks is None:
+                check_k(self.k, input.shape[1], largest=input.shape[1] - 1)
 
 
 class TopKHingeLoss(_TopKLoss, name="hinge"):
@@ -217,12 +220,8 @@ class CalibratedTopKHingeLoss(_TopKLoss, name="calibrated_hinge"):
 
     def sample_losses(self, input, target):
         self.check_rank(input)
-        if fits_compiled(input, target):
-            return CompiledHinge.apply(input, target, self.margin, self.k + 1, 0.0, 1, 1.0, 0)
-        first_and_last = top_k(input.detach(), self.k + 1)[1][:, :: self.k]
-        indices = torch.cat([target.unsqueeze(1), first_and_last], dim=1)
         try:
-            return _hinge_of_rival(input, indices, self.margin)
+            return noised_hinge(input, target, ((self.k, 1.0),), self.margin)
         except RuntimeError:
             check_range(input, target)
             raise

@@ -49,12 +49,21 @@ __all__ = ["instruction_set"]
 _LARGE = 1_000_000
 
 
+_SWITCH = os.environ.encodekey("SKSETVALUED_KERNELS")
+
+
+def _switch():
+    """Return what the environment says; `os.environ.get` would cost as much as all of `choose`."""
+    value = os.environ._data.get(_SWITCH)
+    return value if value is None else os.environ.decodevalue(value)
+
+
 def _import_kernels():
     """Return the compiled kernels, or None where there are none or none are wanted.
 
     Kernels that are there and cannot be loaded are an error.
     """
-    if os.environ.get("SKSETVALUED_KERNELS") == "0":
+    if _switch() == "0":
         return None
     try:
         _kernels = importlib.import_module("._kernels", __package__)
@@ -101,7 +110,7 @@ def instruction_set():
     >>> instruction_set() in ("avx512", "avx2", "baseline", None)
     True
     """
-    if kernels is None or os.environ.get("SKSETVALUED_KERNELS") == "0":
+    if kernels is None or _switch() == "0":
         return None
     return kernels.instruction_sets()[0]
 
@@ -135,7 +144,7 @@ def choose(operator, scores, target=None, *, rank=1):
     # First of all, so that graphs do not break at what follows.
     if torch.compiler.is_compiling():
         return "reference"
-    wanted = os.environ.get("SKSETVALUED_KERNELS")
+    wanted = _switch()
     if wanted == "0" or not _is_plain(scores):
         return "reference"
     backend = "cpu" if scores.is_cpu and wanted != "triton" else "triton"
@@ -190,9 +199,10 @@ def is_eager(tensor):
 def _holds_classes(target, scores):
     return (
         type(target) is torch.Tensor
-        and target.device == scores.device
         and target.dtype == torch.int64
-        and target.shape == scores.shape[:1]
+        and ((target.is_cpu and scores.is_cpu) or target.device == scores.device)
+        and target.ndim == 1
+        and len(target) == len(scores)
     )
 
 

@@ -1,14 +1,16 @@
 """Exact top-k in two stages."""
 
+import math
+
 import numpy as np
 import torch
 
-from ._compiled import fits_compiled, kernels
+from ._dispatch import choose, kernels
 
-#: Up to so many classes torch selects as fast as NumPy.
+#: Up to so many classes torch selects as fast as the kernel.
 _FEW_CLASSES = 128
 #: Below so many classes a plain selection is as good as two stages.
-_MIN_CLASSES = 512
+_MANY_CLASSES = 4096
 #: Entries that are copied together.
 _AT_ONCE = 1 << 16
 
@@ -19,29 +21,6 @@ def _on_numpy(values):
         return None
     transformed = torch._C._functorch.peek_interpreter_stack() is not None
     return None if transformed else values.detach().numpy()
-
-
-def kth_largest(values, k):
-    """Return the place of the k-th largest entry of each row.
-
-    Parameters
-    ----------
-    values : Tensor of shape (..., n)
-        Not differentiated.
-    k : int, in [1, n]
-
-    Returns
-    -------
-    LongTensor of shape (..., 1)
-    """
-    rows = _on_numpy(values)
-    if rows is None:
-        return torch.topk(values.detach(), k, dim=-1).indices[..., -1:]
-    rank = rows.shape[-1] - k
-    kth = np.partition(rows, rank, axis=-1)[..., rank : rank + 1]
-    if np.isnan(kth).any():
-        return torch.from_numpy(rows.argpartition(rank, axis=-1)[..., rank : rank + 1])
-    return torch.from_numpy((rows == kth).argmax(axis=-1, keepdims=True))
 
 
 def k_largest(values, k):
@@ -102,21 +81,8 @@ def classes_in_no_block(n_blocks, size, scores):
     return torch.arange(n_blocks * size, n_classes, device=scores.device).expand(n_samples, -1)
 
 
-def _top_k_by_kernel(scores, k):
-    n_samples, n_classes = scores.shape
-    values = scores.new_empty(n_samples, k)
-    indices = scores.new_empty(n_samples, k, dtype=torch.int64)
-    kernels.largest_rows(
-        scores.data_ptr(), n_samples, n_classes, k, values.data_ptr(), indices.data_ptr()
-    )
-    return values, indices
-
-
 def top_k(scores, k):
     """Return the k largest scores of each row, in decreasing order, and their classes.
-
-    Of many classes only the k blocks with the largest maxima are searched: they hold the k
-    largest scores.
 
     Parameters
     ----------
@@ -128,18 +94,34 @@ def top_k(scores, k):
     -------
     values, indices : Tensors of shape (n_samples, k)
     """
-    n_classes = scores.shape[1]
-    if n_classes > _FEW_CLASSES and 4 * k < n_classes and fits_compiled(scores):
-        return _top_k_by_kernel(scores.contiguous(), k)
-    if n_classes <= _FEW_CLASSES or not scores.is_cpu or torch.compiler.is_compiling():
-        return torch.topk(scores, k, dim=1)
-    size = 8 if n_classes < 4096 else 16
-    if n_classes < _MIN_CLASSES or 2 * k * size > n_classes:
-        indices = k_largest(scores, k)
-    else:
-        maxima, n_blocks = block_maxima(scores, size)
-        members = block_members(k_largest(maxima, k), n_blocks, size)
-        members = torch.cat([members, classes_in_no_block(n_blocks, size, scores)], dim=1)
-        indices = members.gather(1, k_largest(scores.gather(1, members), k))
-    values, order = torch.sort(scores.gather(1, indices), dim=1, descending=True)
-    return values, indices.gather(1, order)
+    n_samples, n_classes = scores.shape
+    if n_classes <= _FEW_CLASSES or 4 * k >= n_classes or choose("top_k", scores) != "cpu":
+        return top_k_by_blocks(scores, k)
+    scores = scores.contiguous()
+    values = scores.new_empty(n_samples, k)
+    indices = scores.new_empty(n_samples, k, dtype=torch.int64)
+    kernels.largest_rows(
+        scores.data_ptr(), n_samples, n_classes, k, values.data_ptr(), indices.data_ptr()
+    )
+    return values, indices
+
+
+def top_k_by_blocks(scores, k):
+    """Do what :func:`top_k` does, for scores of shape (..., n_classes), by operations of torch.
+
+    Of many classes only the k blocks with the largest maxima are searched: they hold the k
+    largest scores. Block b of n holds classes b, b + n, b + 2 n, ... so that maxima run over
+    contiguous rows; the last classes are in no block.
+    """
+    n_classes = scores.shape[-1]
+    n_blocks = math.isqrt(4 * k * n_classes) // 16 * 16
+    if not scores.is_cpu or n_classes < _MANY_CLASSES or 4 * n_blocks > n_classes:
+        return torch.topk(scores, k, dim=-1)
+    size = n_classes // n_blocks
+    blocks = scores[..., : n_blocks * size].unflatten(-1, (size, n_blocks))
+    best = torch.topk(blocks.amax(dim=-2), k, dim=-1).indices
+    members = (best.unsqueeze(-1) + n_blocks * torch.arange(size)).flatten(-2)
+    rest = torch.arange(n_blocks * size, n_classes).expand(*scores.shape[:-1], -1)
+    members = torch.cat([members, rest], dim=-1)
+    values, places = torch.topk(scores.gather(-1, members), k, dim=-1)
+    return values, members.gather(-1, places)

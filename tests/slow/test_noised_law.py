@@ -13,8 +13,8 @@ from scipy.stats import chi2_contingency, kstest
 
 from sksetvalued.losses import NoisedTopKHingeLoss
 from sksetvalued.operators import noised_top_k
-from sksetvalued.operators._noised import select_noised
-from sksetvalued.operators._sieve import plan_sieve
+from sksetvalued.operators.noised import reference as definition
+from sksetvalued.operators.noised import select_noised
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import reference
@@ -37,14 +37,14 @@ def make_scores(name, n_classes):
     return confident
 
 
-def draw_by_threshold(scores, rank, epsilon, generator):
-    assert plan_sieve(scores, rank, epsilon, N_DRAWS) is not None
-    return select_noised(scores, rank, epsilon, N_DRAWS, generator)
+def draw_as_it_comes(scores, rank, epsilon, generator):
+    indices, normals = select_noised(scores, rank, epsilon, N_DRAWS, generator)
+    return indices[..., 0], normals[..., 0]
 
 
-def draw_densely(scores, rank, epsilon, generator):
-    noise = torch.randn(N_DRAWS, *scores.shape, generator=generator)
-    return select_noised(scores, rank, epsilon, N_DRAWS, noise=noise)
+def draw_by_definition(scores, rank, epsilon, generator):
+    indices, normals = definition.select(scores, rank, epsilon, N_DRAWS, generator)
+    return indices[..., -1], normals[..., -1]
 
 
 def sample(draw, scores, rank, epsilon, seed):
@@ -83,7 +83,7 @@ def test_value_follows_its_distribution_function(name, n_classes, epsilon, rank)
     """Kolmogorov-Smirnov against quadrature; false alarms 1e-6."""
     s = make_scores(name, n_classes).astype(np.float32)
     scores = torch.tensor(s).expand(N_ROWS, -1).contiguous()
-    _, values = sample(draw_by_threshold, scores, rank, epsilon, seed=1)
+    _, values = sample(draw_as_it_comes, scores, rank, epsilon, seed=1)
     grid = np.linspace(values.min() - epsilon, values.max() + epsilon, 2001)
     law = reference.noised_rank_cdf(s.astype(float), rank, epsilon, grid)
     assert kstest(values, lambda t: np.interp(t, grid, law)).pvalue > 1e-6
@@ -97,7 +97,7 @@ def test_class_follows_the_law_of_dense_draws(name, n_classes, epsilon):
     counts = np.stack(
         [
             np.bincount(sample(draw, scores, RANK, epsilon, seed)[0], minlength=n_classes)
-            for draw, seed in ((draw_by_threshold, 2), (draw_densely, 3))
+            for draw, seed in ((draw_as_it_comes, 2), (draw_by_definition, 3))
         ]
     )
     frequent = counts.sum(0) >= 20

@@ -38,6 +38,26 @@ struct HingeGradientArguments {
   float* result;
 };
 
+struct MixedHingeArguments {
+  const float* scores;
+  const int64_t* target;
+  const float* margins;    // of the samples, or null
+  const int64_t* ranks;    // increasing
+  const double* weights;   // of the ranks
+  int64_t n_ranks, n_rows, n_classes, n_draws;
+  float epsilon, scale, margin;
+  uint64_t seed;
+  float *losses, *slopes;  // slopes: one for each rank
+  int64_t* indices;        // n_draws * n_ranks, then the target
+};
+
+struct MixedHingeGradientArguments {
+  const float *grad, *slopes;
+  const int64_t* indices;
+  int64_t grad_stride, n_rows, n_classes, n_draws, n_ranks;
+  float* result;
+};
+
 // Largest k of the smoothed hinge, or number of classes less k.
 constexpr int kMostRank = 64;
 
@@ -102,6 +122,8 @@ struct Kernels {
   void (*largest_rows)(const LargestArguments&);
   int64_t (*hinge_rows)(const HingeArguments&);
   void (*hinge_gradient_rows)(const HingeGradientArguments&);
+  int64_t (*mixed_hinge_rows)(const MixedHingeArguments&);
+  void (*mixed_hinge_gradient_rows)(const MixedHingeGradientArguments&);
   int64_t (*smoothed_width)(int64_t n_classes, int64_t k);
   int64_t (*smoothed_rows)(const SmoothedArguments&);
   void (*smoothed_gradient_rows)(const SmoothedGradientArguments&);

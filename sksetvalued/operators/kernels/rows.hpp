@@ -71,6 +71,12 @@ INLINE float number_of(int64_t key) {
 
 constexpr int32_t kNoKey = INT32_MIN;  // below the key of any number
 
+INLINE Ints load_keys(const int32_t* from) {
+  Ints keys;
+  memcpy(&keys, from, sizeof keys);
+  return keys;
+}
+
 // Write the keys of n numbers, and no keys up to a multiple of the lanes, which is returned.
 INLINE int64_t write_keys(const float* numbers, int64_t n, int32_t* keys) {
   int64_t i = 0;

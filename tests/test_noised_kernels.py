@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from sksetvalued.losses import CalibratedTopKHingeLoss, NoisedTopKHingeLoss
-from sksetvalued.operators import _compiled, noised_top_k
-from sksetvalued.operators._noised import select_noised
+from sksetvalued.operators import noised_top_k
+from sksetvalued.operators._dispatch import kernels
 from sksetvalued.operators._top_k import top_k
+from sksetvalued.operators.noised import cpu, noised_hinge, reference, select_noised
 
-kernels = _compiled.kernels
 pytestmark = pytest.mark.skipif(
     kernels is None, reason="no C++ compiler was found when the package was installed"
 )
@@ -44,9 +44,13 @@ KINDS = ["normal", "tied", "constant", "masked", "infinite", "huge", "ordered"]
 
 @pytest.mark.usefixtures("instruction_set")
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n_classes", [2, 3, 15, 16, 17, 64, 65, 100, 1000, 4095, 4096, 5003])
-def test_calibrated_hinge_equals_that_of_torch(n_classes, kind):
+def test_calibrated_hinge_equals_that_of_torch(kind):
     """The values, and but for ties the gradients, are equal to the last digit."""
+    for n_classes in (2, 3, 15, 16, 17, 64, 65, 100, 1000, 4095, 4096, 5003):
+        check_calibrated_hinge(n_classes, kind)
+
+
+def check_calibrated_hinge(n_classes, kind):
     scores, target = draw(9, n_classes, kind, seed=n_classes)
     for k in sorted({1, 5, n_classes // 3, n_classes - 1} - {0}):
         if k >= n_classes:
@@ -87,7 +91,9 @@ def test_noised_hinge_is_its_formula_on_the_classes_that_are_drawn(
         k, epsilon, n_draws, scale=scale, generator=5, reduction="none", **margins
     )
     seeds = torch.Generator().manual_seed(loss.generator.seed)
-    indices, normals = select_noised(scores, k + 1, epsilon, n_draws, seeds)
+    indices, normals = (
+        x.flatten(1) for x in select_noised(scores, k + 1, epsilon, n_draws, seeds)
+    )
     mean = (scores.gather(1, indices).double() + epsilon * normals.double()).mean(1)
     own = scores.gather(1, target[:, None])[:, 0].double()
     expected = torch.relu(scale * (margin.double() + mean - own))
@@ -102,8 +108,12 @@ def test_noised_hinge_is_its_formula_on_the_classes_that_are_drawn(
 
 @pytest.mark.parametrize(
     "loss",
-    [CalibratedTopKHingeLoss(2), NoisedTopKHingeLoss(2, 0.5, generator=0).eval()],
-    ids=["calibrated", "noised"],
+    [
+        CalibratedTopKHingeLoss(2),
+        NoisedTopKHingeLoss(2, 0.5, generator=0).eval(),
+        NoisedTopKHingeLoss(2, 0.5, generator=0, ranks={1: 1, "k": 2, 7: 0.5}).eval(),
+    ],
+    ids=["calibrated", "noised", "mixed"],
 )
 class TestCalls:
     """How the losses are called: memory layouts, graphs kept, second derivatives, bad targets."""
@@ -166,16 +176,81 @@ class TestCalls:
         finally:
             loss.validate = before
 
-    @pytest.mark.parametrize("n_classes", [40, 300, 1000])
-    def test_transformed_functions_are_left_to_torch(self, loss, n_classes):
-        if isinstance(loss, NoisedTopKHingeLoss):
-            loss = NoisedTopKHingeLoss(2, 0.0)
-        scores, target = draw(8, n_classes)
-        expected = value_and_gradient(loss, scores, target)[1]
-        torch.testing.assert_close(torch.func.grad(lambda s: loss(s, target))(scores), expected)
-        tangent = torch.ones_like(scores)
-        _, along = torch.func.jvp(lambda s: loss(s, target), (scores,), (tangent,))
-        torch.testing.assert_close(along, expected.sum(), atol=1e-6, rtol=0)
+
+MIXTURES = [((1, 0.5), (5, 0.5)), ((2, 0.1), (3, 0.2), (11, 0.7)), ((1, 0.25), (39, 0.75))]
+
+
+@pytest.mark.usefixtures("instruction_set")
+@pytest.mark.parametrize("epsilon", [0.0, 0.01, 0.7, 30.0])
+@pytest.mark.parametrize("kind", ["normal", "tied", "masked", "constant"])
+def test_mixed_hinge_is_that_of_the_reference_on_the_same_draws(kind, epsilon):
+    """A selection of all ranks with the same seed says what is drawn."""
+    n_draws, scale = (3, 2.0) if epsilon > 0 else (1, 2.0)
+    for n_classes in (40, 100, 700, 5003):
+        scores, target = draw(20, n_classes, kind, seed=n_classes)
+        margin = torch.linspace(0.1, 2, 20)
+        for ranks in (*MIXTURES, tuple((r, 1 / 39) for r in range(1, 40))):
+            found = value_and_gradient(
+                lambda s, y: cpu.MixedNoisedHinge.apply(
+                    s,
+                    y,
+                    ranks,
+                    margin,
+                    epsilon,
+                    n_draws,
+                    scale,
+                    7,
+                ),
+                scores,
+                target,
+            )
+            expected = mixed_by_reference(scores, target, ranks, margin, epsilon, n_draws, scale)
+            values = found[0], expected[0]
+            torch.testing.assert_close(*values, rtol=1e-5, atol=1e-5, equal_nan=True)
+            if kind == "normal":
+                torch.testing.assert_close(found[1], expected[1], rtol=1e-5, atol=1e-5)
+            assert found[1].sum(1).abs().max() < 1e-4
+
+
+def mixed_by_reference(scores, target, ranks, margin, epsilon, n_draws, scale):
+    n_ranked = ranks[-1][0] + 1
+    if epsilon > 0:
+        indices, normals = select_by_seed(scores, n_ranked, epsilon, n_draws, 7)
+    else:
+        indices = scores.topk(n_ranked).indices.unsqueeze(1)
+        normals = torch.zeros(indices.shape)
+    noised = scores.gather(1, indices.flatten(1)).view_as(normals) + epsilon * normals
+    order = noised.argsort(dim=2, descending=True)[..., [rank for rank, _ in ranks]]
+    chosen = indices.gather(2, order), normals.gather(2, order)
+    weights = torch.tensor([weight for _, weight in ranks])
+    return value_and_gradient(
+        lambda s, y: reference.hinge(s, y, *chosen, weights, margin, epsilon, scale),
+        scores,
+        target,
+    )
+
+
+def select_by_seed(scores, k, epsilon, n_draws, seed):
+    indices = torch.empty(len(scores), n_draws, k, dtype=torch.int64)
+    normals = torch.empty(indices.shape)
+    addresses = indices.data_ptr(), normals.data_ptr()
+    kernels.select_rows(
+        scores.data_ptr(), *scores.shape, k, n_draws, epsilon, seed, True, *addresses
+    )
+    return indices, normals
+
+
+@pytest.mark.usefixtures("instruction_set")
+def test_mixed_hinge_keeps_nan_and_refuses_wrong_targets():
+    scores, target = draw(4, 300)
+    scores[1, 7] = torch.nan
+    value, gradient = value_and_gradient(
+        lambda s, y: noised_hinge(s, y, MIXTURES[0], epsilon=0.5, n_draws=2), scores, target
+    )
+    assert value.isnan().tolist() == [False, True, False, False]
+    assert (gradient[1] == 0).all()
+    with pytest.raises(ValueError, match=r"target must lie in \[0, 299\]"):
+        noised_hinge(scores, target + 300, MIXTURES[0])
 
 
 @pytest.mark.usefixtures("instruction_set")
@@ -191,9 +266,8 @@ def test_a_nan_anywhere_gives_its_row_a_nan_loss_and_no_gradient(n_classes, epsi
         value, gradient = value_and_gradient(loss, odd, target)
         assert value.isnan().tolist() == [False, True, True, False]
         assert (gradient[1:3] == 0).all()
-        if epsilon > 0:
-            mean = noised_top_k(odd, 2, epsilon)
-            assert mean.isnan().tolist() == [False, True, True, False]
+        mean = noised_top_k(odd, 2, epsilon)
+        assert mean.isnan().tolist() == [False, True, True, False]
 
 
 @pytest.mark.usefixtures("instruction_set")
@@ -205,7 +279,7 @@ def test_noise_does_not_move_infinite_scores(n_classes):
     scores[2] = -torch.inf
     for k, expected in ((3, [torch.inf, 0.0, -torch.inf]), (9, [0.0, -torch.inf, -torch.inf])):
         indices, normals = select_noised(scores, k, 1.0, 20, torch.Generator().manual_seed(0))
-        kth = scores.gather(1, indices)
+        kth = scores.gather(1, indices[..., 0])
         assert torch.equal(kth, torch.tensor(expected)[:, None].expand(3, 20))
         assert torch.isfinite(normals).all()
 

@@ -13,7 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-from ._triton_rows import ordered_keys
+from .._triton_rows import ordered_keys
 
 #: Classes of a tile; a power of two.
 _TILE = 1024
@@ -134,6 +134,8 @@ def _select_kernel(
 
 def _plan_segments(n_pairs, n_classes, device):
     """Return the length of the segments: short enough to fill the device, if rows are long."""
+    if device.type == "cpu":  # in the interpreter
+        return triton.cdiv(n_classes, _TILE) * _TILE
     processors = torch.cuda.get_device_properties(device).multi_processor_count
     wanted = triton.cdiv(_PROGRAMS_PER_MULTIPROCESSOR * processors, max(1, n_pairs))
     n_segments = max(1, min(wanted, n_classes // _MIN_SEGMENT))
@@ -159,7 +161,7 @@ def _launch(scores, n_draws, segment, epsilon, seed, options):
     return kept
 
 
-def select_in_one_pass(
+def select(
     scores, k, epsilon, n_draws, generator=None, shared=False, all_k=False, segment=None, tile=None
 ):
     """Find the classes that noise puts at rank k, or at ranks 1 to k, on a CUDA device.
@@ -188,7 +190,7 @@ def select_in_one_pass(
 
     Returns
     -------
-    indices, normals : Tensors of shape (n_samples, n_selected)
+    indices, normals : Tensors of shape (n_samples, n_draws, k or 1)
         Classes, and the standard normals added to their scores.
     """
     scores = scores.detach()
@@ -205,4 +207,4 @@ def select_in_one_pass(
         best = torch.topk(keys, k, dim=2).indices
         best = best if all_k else best[..., -1:]
         indices, normals = (each.gather(2, best) for each in kept)
-    return indices.flatten(1), normals.flatten(1).to(scores.dtype)
+    return indices, normals.to(scores.dtype)

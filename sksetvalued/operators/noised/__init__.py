@@ -1,0 +1,260 @@
+"""The k-th largest score, smoothed by noise, and the hinge on it."""
+
+import torch
+
+from .._checks import check_k, check_number, check_positive_integer, check_scores
+from .._dispatch import choose
+from .._precision import at_least_float32
+from .._top_k import top_k
+from . import cpu, reference
+
+__all__ = ["noised_top_k", "noised_top_k_sum"]
+
+
+def check_noise(noise, scores):
+    """Raise unless `noise` holds draws of the shape of `scores`, or 1 for all but the classes."""
+    *shape, n_classes = scores.shape
+    fits = noise.ndim == scores.ndim + 1 and len(noise) > 0 and noise.shape[-1] == n_classes
+    if not fits or any(size not in (1, n) for size, n in zip(noise.shape[1:], shape)):
+        described = ", ".join(["n_noise_samples", *map(str, scores.shape)])
+        raise ValueError(
+            f"noise must have shape ({described}), with at least one draw, or 1 in place of any "
+            f"number but {n_classes} to share it, got {tuple(noise.shape)}."
+        )
+
+
+def select_noised(
+    scores, k, epsilon, n_draws, generator=None, noise=None, shared=False, all_k=False
+):
+    """Find the classes that noise puts at rank k, or at ranks 1 to k.
+
+    Graphs of torch.compile break where noise is drawn, as they cannot hold a generator.
+
+    Parameters
+    ----------
+    scores : Tensor of shape (n_samples, n_classes)
+        Not differentiated.
+    k : int, in [1, n_classes]
+    epsilon : float
+        Without noise there is one draw.
+    n_draws : int
+        Not used when `noise` is given.
+    generator : torch.Generator, optional
+    noise : Tensor of shape (n_draws, n_samples or 1, n_classes), optional
+        Drawn from `generator` when absent.
+    shared : bool, default=False
+        Whether drawn noise is the same for all samples.
+    all_k : bool, default=False
+        Whether to return the k first classes of each draw, in any order, and not the k-th alone.
+
+    Returns
+    -------
+    indices, normals : Tensors of shape (n_samples, n_draws, k or 1)
+        Classes, and the standard normals added to their scores.
+    """
+    arguments = scores.detach(), k, epsilon, n_draws, generator, noise, shared, all_k
+    if epsilon > 0 and noise is None and torch.compiler.is_compiling():
+        return torch.compiler.disable(_select)(*arguments)
+    return _select(*arguments)
+
+
+def _select(scores, k, epsilon, n_draws, generator, noise, shared, all_k):
+    """Do what :func:`select_noised` does, outside of graphs."""
+    if epsilon == 0:
+        indices = reference.with_nan_first(*top_k(scores, k)).unsqueeze(1)
+        normals = torch.zeros_like(indices, dtype=scores.dtype)
+    else:
+        who = choose("noised", scores, rank=k) if noise is None else "reference"
+        if who == "triton":
+            from . import triton
+
+            return triton.select(scores, k, epsilon, n_draws, generator, shared, all_k)
+        if who == "cpu" and not shared and cpu.takes(epsilon):
+            return cpu.select(scores, k, epsilon, n_draws, generator, all_k)
+        n_draws = n_draws if noise is None else len(noise)
+        indices, normals = reference.select(scores, k, epsilon, n_draws, generator, noise, shared)
+    return (indices, normals) if all_k else (indices[..., -1:], normals[..., -1:])
+
+
+def noised_hinge(
+    scores,
+    target,
+    ranks,
+    margin=1.0,
+    epsilon=0.0,
+    n_draws=1,
+    scale=1.0,
+    generator=None,
+    noise=None,
+    shared=False,
+):
+    r"""Compute the weighted sum of the noised hinges of several ranks.
+
+    .. math:: \sum_r w_r \, \gamma \Big( m_y + \frac{1}{M} \sum_{i \le M}
+        \mathrm{top}_{r+1}(s + \epsilon Z_i) - s_y \Big)_+
+
+    The ranks share the draws. With one rank and without noise it is the calibrated hinge.
+
+    Parameters
+    ----------
+    scores : Tensor of shape (n_samples, n_classes)
+        In single precision or better.
+    target : LongTensor of shape (n_samples,)
+    ranks : tuple of (int, float)
+        Ranks r in [1, n_classes - 1], increasing, and their weights.
+    margin : float or Tensor of shape (n_samples,), default=1.0
+    epsilon : float, default=0.0
+        Standard deviation of the noise.
+    n_draws : int, default=1
+        Number of draws M; not used when `noise` is given, or without noise.
+    scale : float, default=1.0
+    generator : torch.Generator, optional
+    noise : Tensor of shape (n_draws, n_samples or 1, n_classes), optional
+        Standard normals, drawn from `generator` when absent.
+    shared : bool, default=False
+        Whether drawn noise is the same for all samples.
+
+    Returns
+    -------
+    losses : Tensor of shape (n_samples,)
+
+    Raises
+    ------
+    ValueError
+        If a target on the processor is not a class.
+    """
+    *_, (last, weight) = ranks
+    n_draws = n_draws if epsilon > 0 else 1
+    drawn = noise is None and not shared and cpu.takes(epsilon)
+    if drawn and choose("noised", scores, target, rank=last + 1) == "cpu":
+        seed = cpu.draw_seed(generator) if epsilon > 0 else 0
+        if len(ranks) == 1:
+            return cpu.NoisedHinge.apply(
+                scores, target, last + 1, margin, epsilon, n_draws, weight * scale, seed
+            )
+        return cpu.MixedNoisedHinge.apply(
+            scores, target, ranks, margin, epsilon, n_draws, scale, seed
+        )
+    several = len(ranks) > 1
+    indices, normals = select_noised(
+        scores, last + 1, epsilon, n_draws, generator, noise, shared, all_k=several
+    )
+    if several:
+        indices, normals = _at_ranks(scores.detach(), indices, normals, epsilon, ranks)
+    weights = torch.tensor([w for _, w in ranks], dtype=scores.dtype, device=scores.device)
+    return reference.hinge(scores, target, indices, normals, weights, margin, epsilon, scale)
+
+
+def _at_ranks(scores, indices, normals, epsilon, ranks):
+    """Return the classes after each of some ranks, and their normals, among those of all."""
+    chosen = scores.gather(1, indices.flatten(1)).view_as(normals)
+    order = torch.add(chosen, normals, alpha=epsilon).argsort(dim=-1, descending=True)
+    order = order[..., [rank for rank, _ in ranks]]
+    return indices.gather(-1, order), normals.gather(-1, order)
+
+
+def _noised_mean(scores, k, epsilon, n_noise_samples, generator, noise, all_k):
+    """Average over the draws the k-th largest noised score, or the sum of the k largest."""
+    check_scores(scores)
+    check_k(k, scores.shape[-1])
+    check_number("epsilon", epsilon, 0, inclusive=True)
+    check_positive_integer("n_noise_samples", n_noise_samples)
+    flat = at_least_float32(scores).reshape(-1, scores.shape[-1])
+    if noise is not None:
+        check_noise(noise, scores)
+        is_shared = noise[0, ..., 0].numel() == 1
+        noise = noise if is_shared else noise.expand(-1, *scores.shape)
+        noise = noise.reshape(len(noise), -1, noise.shape[-1])
+    indices, normals = select_noised(
+        flat, k, epsilon, n_noise_samples, generator, noise, all_k=all_k
+    )
+    noised = flat.gather(1, indices.flatten(1)) + epsilon * normals.flatten(1)
+    mean = noised.mean(dim=1)
+    return (mean * k if all_k else mean).reshape(scores.shape[:-1]).to(scores.dtype)
+
+
+def noised_top_k(scores, k, epsilon=1.0, n_noise_samples=5, generator=None, noise=None):
+    r"""Estimate the smoothed k-th largest score.
+
+    .. math:: \mathrm{top}_{k,\epsilon}(s) = E[\mathrm{top}_k(s + \epsilon Z)], \quad
+        Z \sim N(0, I),
+
+    by the mean over `n_noise_samples` draws of Z; its gradient is the mean of the indicators of
+    the classes that are k-th in the draws [1]_, eq. (8)-(12).
+
+    Parameters
+    ----------
+    scores : Tensor of shape (..., n_classes)
+    k : int, in [1, n_classes]
+    epsilon : float, default=1.0
+        Standard deviation of the noise; 0 gives the k-th largest score itself.
+    n_noise_samples : int, default=5
+        Number of draws; not used when `noise` is given.
+    generator : torch.Generator, optional
+        Where the noise comes from; torch's default generator when absent.
+    noise : Tensor of shape (n_noise_samples, ..., n_classes), optional
+        Standard normals to use; the middle dimensions may be 1, to share the noise.
+
+    Returns
+    -------
+    Tensor of shape (...)
+
+    References
+    ----------
+    .. [1] Garcin et al., "Stochastic smoothing of the top-K calibrated hinge loss for deep
+       imbalanced classification", ICML 2022.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sksetvalued.operators import noised_top_k
+    >>> scores = torch.tensor([2.4, 2.6, 2.3, 0.5], requires_grad=True)
+    >>> noise = torch.tensor(
+    ...     [[0.2, -0.1, 0.1, 0.3], [0.1, 0.1, -0.1, 0.1], [-0.1, -0.1, 0.1, -0.1]]
+    ... )
+    >>> value = noised_top_k(scores, k=2, epsilon=1.0, noise=noise)
+    >>> round(value.item(), 2)
+    2.47
+    """
+    return _noised_mean(scores, k, epsilon, n_noise_samples, generator, noise, all_k=False)
+
+
+def noised_top_k_sum(scores, k, epsilon=1.0, n_noise_samples=5, generator=None, noise=None):
+    r"""Estimate the smoothed sum of the k largest scores.
+
+    .. math:: \mathrm{top}\Sigma_{k,\epsilon}(s) = E\Big[\sum_{i \le k}
+        \mathrm{top}_i(s + \epsilon Z)\Big], \quad Z \sim N(0, I).
+
+    It is convex in the scores; its gradient is the mean over the draws of the indicators of the
+    k largest [1]_, eq. (6)-(7).
+
+    Parameters
+    ----------
+    scores : Tensor of shape (..., n_classes)
+    k : int, in [1, n_classes]
+    epsilon : float, default=1.0
+        Standard deviation of the noise.
+    n_noise_samples : int, default=5
+        Number of draws; not used when `noise` is given.
+    generator : torch.Generator, optional
+        Where the noise comes from; torch's default generator when absent.
+    noise : Tensor of shape (n_noise_samples, ..., n_classes), optional
+        Standard normals to use; the middle dimensions may be 1, to share the noise.
+
+    Returns
+    -------
+    Tensor of shape (...)
+
+    References
+    ----------
+    .. [1] Garcin et al., "Stochastic smoothing of the top-K calibrated hinge loss for deep
+       imbalanced classification", ICML 2022.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sksetvalued.operators import noised_top_k_sum
+    >>> noised_top_k_sum(torch.tensor([3.0, 1.0, 2.0]), k=2, epsilon=0.0)
+    tensor(5.)
+    """
+    return _noised_mean(scores, k, epsilon, n_noise_samples, generator, noise, all_k=True)

@@ -1,0 +1,90 @@
+"""The noised top-k by its definition: draw, add, select; then differentiate what was selected."""
+
+import torch
+
+from .._top_k import top_k_by_blocks
+
+#: Noised scores held at once, where a row is not longer: few enough for a processor's cache,
+#: enough to keep an accelerator busy.
+_AT_ONCE, _AT_ONCE_ELSEWHERE = 1 << 16, 1 << 24
+
+
+def select(scores, k, epsilon, n_draws, generator=None, noise=None, shared=False):
+    """Find the classes that noise puts at ranks 1 to k.
+
+    A row with a NaN has the class of a NaN at every rank.
+
+    Parameters
+    ----------
+    scores : Tensor of shape (n_samples, n_classes)
+        Not differentiated.
+    k : int, in [1, n_classes]
+    epsilon : float
+    n_draws : int
+    generator : torch.Generator, optional
+    noise : Tensor of shape (n_draws, n_samples or 1, n_classes), optional
+        Standard normals, drawn from `generator` when absent.
+    shared : bool, default=False
+        Whether drawn noise is the same for all samples.
+
+    Returns
+    -------
+    indices, normals : Tensors of shape (n_samples, n_draws, k)
+        Classes, and the standard normals added to their scores.
+    """
+    n_samples, n_classes = scores.shape
+    like = {"dtype": scores.dtype, "device": scores.device}
+    if noise is None and shared:
+        noise = torch.randn(n_draws, 1, n_classes, generator=generator, **like)
+    at_once = _AT_ONCE if scores.device.type == "cpu" else _AT_ONCE_ELSEWHERE
+    n_rows = max(1, min(n_samples, at_once // n_classes))
+    step = max(1, at_once // (n_rows * n_classes))
+    chunks = []
+    for start in range(0, max(1, n_samples), n_rows):
+        rows, parts = scores[start : start + n_rows], []
+        for done in range(0, n_draws, step):
+            if noise is None:
+                size = (min(step, n_draws - done), *rows.shape)
+                normals = torch.randn(size, generator=generator, **like)
+            else:
+                normals = noise[done : done + step].to(scores.dtype)
+                normals = normals[:, start : start + n_rows] if normals.shape[1] > 1 else normals
+            parts.append(_select_given(rows, normals, k, epsilon))
+        chunks.append([torch.cat(part).transpose(0, 1) for part in zip(*parts)])
+    return tuple(torch.cat(chunk) for chunk in zip(*chunks))
+
+
+def _select_given(scores, normals, k, epsilon):
+    """Return, with the draws first, the classes of ranks 1 to k and their normals."""
+    noised = torch.add(scores, normals, alpha=epsilon)
+    indices = with_nan_first(*top_k_by_blocks(noised, k))
+    return indices, normals.expand_as(noised).gather(-1, indices)
+
+
+def with_nan_first(values, indices):
+    """Return classes in decreasing order of their values, or a NaN's alone where there is one."""
+    return torch.where(values[..., :1].isnan(), indices[..., :1], indices)
+
+
+def hinge(scores, target, indices, normals, weights, margin, epsilon, scale):
+    """Return the weighted hinges of the selected classes, which autograd differentiates.
+
+    Parameters
+    ----------
+    scores : Tensor of shape (n_samples, n_classes)
+    target : LongTensor of shape (n_samples,)
+    indices, normals : Tensors of shape (n_samples, n_draws, n_ranks)
+    weights : Tensor of shape (n_ranks,)
+    margin : float or Tensor of shape (n_samples,)
+    epsilon, scale : float
+
+    Returns
+    -------
+    Tensor of shape (n_samples,)
+    """
+    places = torch.cat([indices.flatten(1), target.unsqueeze(1)], dim=1)
+    chosen = scores.gather(1, places)
+    noised = chosen[:, :-1].unflatten(1, normals.shape[1:]) + epsilon * normals
+    lead = noised.mean(dim=1) - chosen[:, -1:]
+    margin = margin.unsqueeze(1) if isinstance(margin, torch.Tensor) else margin
+    return scale * (torch.relu(margin + lead) @ weights)
