@@ -21,8 +21,6 @@ INSIDE_FUNCTIONS = {
     "tqdm": "for verbose fits only",
     "triton": "optional",
 }
-#: One that goes when each operator has its folder.
-CIRCLES = [("sksetvalued.operators._noised", "sksetvalued.operators._outside_graphs")]
 
 
 def imports(module):
@@ -45,15 +43,13 @@ def module_of(name):
 
 def test_there_is_no_circle():
     graph = {m: {module_of(name) for _, name in imports(m)} - {None, m} for m in PATHS}
-    for module, other in CIRCLES:
-        graph.get(module, set()).discard(other)
     TopologicalSorter(graph).prepare()
 
 
 def test_imports_stand_at_the_top():
     inside = {(m, name) for m in PATHS for node, name in imports(m) if node.col_offset}
     needless = {(m, n) for m, n in inside if not any(word in n for word in INSIDE_FUNCTIONS)}
-    assert not {(m, n) for m, n in needless if (m, module_of(n)) not in CIRCLES}
+    assert not needless
     assert len(inside) <= 25
 
 

@@ -1,5 +1,7 @@
 """Laws of the hinges that compiled kernels compute; those of the noise are with the operators."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -190,26 +192,18 @@ def test_mixed_hinge_is_that_of_the_reference_on_the_same_draws(kind, epsilon):
         scores, target = draw(20, n_classes, kind, seed=n_classes)
         margin = torch.linspace(0.1, 2, 20)
         for ranks in (*MIXTURES, tuple((r, 1 / 39) for r in range(1, 40))):
-            found = value_and_gradient(
-                lambda s, y: cpu.MixedNoisedHinge.apply(
-                    s,
-                    y,
-                    ranks,
-                    margin,
-                    epsilon,
-                    n_draws,
-                    scale,
-                    7,
-                ),
-                scores,
-                target,
-            )
-            expected = mixed_by_reference(scores, target, ranks, margin, epsilon, n_draws, scale)
+            options = ranks, margin, epsilon, n_draws, scale
+            found = value_and_gradient(partial(apply_mixed, options=(*options, 7)), scores, target)
+            expected = mixed_by_reference(scores, target, *options)
             values = found[0], expected[0]
             torch.testing.assert_close(*values, rtol=1e-5, atol=1e-5, equal_nan=True)
             if kind == "normal":
                 torch.testing.assert_close(found[1], expected[1], rtol=1e-5, atol=1e-5)
             assert found[1].sum(1).abs().max() < 1e-4
+
+
+def apply_mixed(scores, target, options):
+    return cpu.MixedNoisedHinge.apply(scores, target, *options)
 
 
 def mixed_by_reference(scores, target, ranks, margin, epsilon, n_draws, scale):

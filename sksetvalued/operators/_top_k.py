@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import torch
 
 from ._dispatch import choose, kernels
@@ -11,74 +10,6 @@ from ._dispatch import choose, kernels
 _FEW_CLASSES = 128
 #: Below so many classes a plain selection is as good as two stages.
 _MANY_CLASSES = 4096
-#: Entries that are copied together.
-_AT_ONCE = 1 << 16
-
-
-def _on_numpy(values):
-    """Return `values` for NumPy, which partitions rows faster than torch; None where it cannot."""
-    if not values.is_cpu or torch.compiler.is_compiling():
-        return None
-    transformed = torch._C._functorch.peek_interpreter_stack() is not None
-    return None if transformed else values.detach().numpy()
-
-
-def k_largest(values, k):
-    """Return the places of the k largest entries of each row, in no particular order.
-
-    Parameters
-    ----------
-    values : Tensor of shape (..., n)
-        Not differentiated.
-    k : int, in [1, n]
-
-    Returns
-    -------
-    LongTensor of shape (..., k)
-    """
-    rows = _on_numpy(values)
-    if rows is None:
-        return torch.topk(values.detach(), k, dim=-1, sorted=False).indices
-    rows = rows.reshape(-1, rows.shape[-1])
-    step = max(1, _AT_ONCE // rows.shape[1])
-    parts = [_places_of_k_largest(rows[i : i + step], k) for i in range(0, len(rows), step)]
-    places = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
-    return torch.from_numpy(places).view(*values.shape[:-1], k)
-
-
-def _places_of_k_largest(rows, k):
-    n = rows.shape[1]
-    kth = np.partition(rows, n - k, axis=1)[:, n - k : n - k + 1]
-    places = np.flatnonzero(~(rows < kth))
-    # More where others tie with the k-th, or where that is NaN.
-    if len(places) != k * len(rows):
-        return rows.argpartition(n - k, axis=1)[:, n - k :]
-    places %= n
-    return places.reshape(-1, k)
-
-
-def block_maxima(scores, size):
-    """Return the maxima over blocks of classes and the number of blocks.
-
-    Block b holds classes b, b + n_blocks, b + 2 n_blocks, ... (`size` of them): the maximum then
-    runs over whole contiguous rows. The last ``n_classes % size`` classes are in no block.
-    """
-    n_samples, n_classes = scores.shape
-    n_blocks = n_classes // size
-    blocks = scores[:, : n_blocks * size].reshape(n_samples, size, n_blocks)
-    return blocks.amax(dim=1), n_blocks
-
-
-def block_members(blocks, n_blocks, size):
-    """Return the classes of the chosen `blocks`, row by row."""
-    offsets = torch.arange(size, device=blocks.device) * n_blocks
-    return (blocks.unsqueeze(-1) + offsets).flatten(1)
-
-
-def classes_in_no_block(n_blocks, size, scores):
-    """Return the classes that blocks of `size` leave over, for each row of `scores`."""
-    n_samples, n_classes = scores.shape
-    return torch.arange(n_blocks * size, n_classes, device=scores.device).expand(n_samples, -1)
 
 
 def top_k(scores, k):
