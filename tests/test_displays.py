@@ -18,6 +18,7 @@ from sksetvalued.metrics import (
     CoverageSizeDisplay,
     SetSizeDisplay,
     average_k_accuracy_score,
+    coverage_interval,
     set_size_distribution,
     top_k_accuracy_score,
 )
@@ -202,3 +203,22 @@ def test_bad_input_is_named():
         SetSizeDisplay.from_predictions(None, p > 0.1, class_counts=[1] * 10)
     with pytest.raises(ValueError, match="class_counts must have shape"):
         SetSizeDisplay.from_predictions(y, p > 0.1, class_counts=[1, 2])
+
+
+def test_the_band_is_that_of_all_sizes_at_once():
+    y, p = scores()
+    display = CoverageSizeDisplay.from_predictions(y, p, labels=np.arange(10), level=0.9)
+    sets = np.ones((300, 10), bool)
+    low, _ = coverage_interval(y, sets, level=0.9, method="dkw", labels=np.arange(10))
+    assert display.band == pytest.approx(1 - low)
+    (band,) = display.ax_.collections
+    heights_of = band.get_paths()[0].vertices[:, 1]
+    assert heights_of.max() == pytest.approx(
+        100 * min(1, display.average_coverage.max() + display.band)
+    )
+    for params in ({"average": "macro"}, {"sample_weight": np.ones(300)}, {"level": None}):
+        plain = CoverageSizeDisplay.from_predictions(y, p, labels=np.arange(10), **params)
+        assert plain.band is None
+        assert not plain.ax_.collections
+    with pytest.raises(ValueError, match="level must lie in"):
+        CoverageSizeDisplay.from_predictions(y, p, labels=np.arange(10), level=95)

@@ -7,7 +7,14 @@ import pytest
 from scipy import stats
 from sklearn.exceptions import UndefinedMetricWarning
 
-from sksetvalued.metrics import coverage_interval
+from sksetvalued import AverageKClassifier
+from sksetvalued.metrics import (
+    SetReport,
+    average_set_size,
+    coverage_interval,
+    set_coverage_score,
+    shot_coverage_score,
+)
 from sksetvalued.metrics._intervals import binomial_interval, macro_interval
 
 
@@ -108,3 +115,59 @@ def test_bad_input_is_named():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         coverage_interval(y, sets, average="macro")
+
+
+# -- the report --------------------------------------------------------------------------
+
+
+def test_the_report_says_what_the_metrics_say():
+    rng = np.random.default_rng(0)
+    y = rng.choice(6, p=np.geomspace(1, 0.05, 6) / np.geomspace(1, 0.05, 6).sum(), size=400)
+    sets = rng.random((400, 8)) < 0.4
+    sets[np.arange(400), y] |= rng.random(400) < 0.8
+    labels, counts = np.array(list("abcdefgh")), [500, 300, 90, 50, 10, 5, 1, 1]
+    params = {"labels": labels}
+    report = SetReport.from_predictions(labels[y], sets, class_counts=counts, **params)
+    frame = report.to_frame().set_index(["over", "name"])
+    micro, macro = frame.loc["samples"].iloc[0], frame.loc["classes"].iloc[0]
+    assert micro.coverage == set_coverage_score(labels[y], sets, **params)
+    assert macro.coverage == pytest.approx(
+        set_coverage_score(labels[y], sets, average="macro", **params)
+    )
+    assert (micro.low, micro.high) == coverage_interval(labels[y], sets, **params)
+    with pytest.warns(UndefinedMetricWarning, match="2 of 8 classes"):
+        expected = coverage_interval(labels[y], sets, average="macro", **params)
+    assert (macro.low, macro.high) == expected
+    assert micro["size"] == average_set_size(sets)
+    shots = shot_coverage_score(labels[y], sets, class_counts=counts, **params)
+    np.testing.assert_allclose(frame.loc["group"].coverage, list(shots.values()))
+    low, high = coverage_interval(labels[y], sets, average=None, **params)
+    np.testing.assert_allclose(frame.loc["class"][["low", "high"]], np.c_[low, high][:6])
+    for c, row in enumerate(frame.loc["class"].itertuples()):
+        assert row.size == sets[y == c].sum(1).mean()
+        assert row.n_samples == (y == c).sum()
+    text = str(report)
+    assert f"{100 * micro.coverage:.1f} %" in text
+    assert "Without samples: ['g', 'h'] (2)." in text
+    assert f"Empty sets: {100 * np.mean(~sets.any(1)):.1f} %." in text
+    assert text.count("class ") == 5
+    drawn = report.plot()
+    assert [t.get_text().split("\n")[0] for t in drawn.ax_.get_yticklabels()][:2] == [
+        "over samples",
+        "over classes",
+    ]
+
+
+def test_the_report_of_an_estimator_tells_the_drift():
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(size=(500, 3)), rng.integers(0, 4, 500)
+    X[:, 0] += y
+    clf = AverageKClassifier(2, loss="cross_entropy", max_epochs=2, random_state=0).fit(X, y)
+    clf.calibrate(X)
+    report = SetReport.from_estimator(clf, X, y)
+    size = average_set_size(clf.predict_set(X))
+    assert report.expected_size == (size, clf.rule_.size_standard_error_)
+    assert f"found {size:.3g}, 0.0 standard errors off" in str(report)
+    assert [row["name"] for row in report.rows if row["over"] == "group"] == ["many (> 100)"]
+    with pytest.raises(ValueError, match="method must be"):
+        SetReport.from_estimator(clf, X, y, method="dkw")

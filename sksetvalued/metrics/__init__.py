@@ -11,11 +11,13 @@ from ._metrics import (
     shot_coverage_score,
     top_k_accuracy_score,
 )
+from ._report import SetReport
 from ._scorers import average_k_scorer, set_coverage_scorer, set_size_scorer, top_k_scorer
 from ._set_size_display import SetSizeDisplay
 
 __all__ = [
     "CoverageSizeDisplay",
+    "SetReport",
     "SetSizeDisplay",
     "average_k_accuracy_score",
     "average_k_scorer",

@@ -5,6 +5,7 @@ import numpy as np
 from .._masks import row_blocks
 from .._predict import set_scores, unwrap
 from .._validation import check_weights
+from ._intervals import band_half_width, check_level
 from ._metrics import _encode, _two_columns
 from ._plotting import axes_or_new
 
@@ -28,6 +29,8 @@ class CoverageSizeDisplay:
         How coverage is averaged.
     name : str, optional
         Name of the model.
+    band : float, optional
+        By how much the coverage at all sizes at once may be off, drawn as a band.
 
     Attributes
     ----------
@@ -54,6 +57,7 @@ class CoverageSizeDisplay:
         *,
         average="micro",
         name=None,
+        band=None,
     ):
         self.top_k_sizes = top_k_sizes
         self.top_k_coverage = top_k_coverage
@@ -61,6 +65,7 @@ class CoverageSizeDisplay:
         self.average_coverage = average_coverage
         self.average = average
         self.name = name
+        self.band = band
 
     @classmethod
     def from_estimator(
@@ -72,6 +77,7 @@ class CoverageSizeDisplay:
         max_size=None,
         average="micro",
         sample_weight=None,
+        level=0.95,
         name=None,
         ax=None,
         **kwargs,
@@ -85,7 +91,7 @@ class CoverageSizeDisplay:
         X : array-like of shape (n_samples, ...)
         y : array-like of shape (n_samples,)
             True labels.
-        max_size, average, sample_weight, name, ax, **kwargs
+        max_size, average, sample_weight, level, name, ax, **kwargs
             As in :meth:`from_predictions`. The default name is that of the class.
 
         Returns
@@ -102,6 +108,7 @@ class CoverageSizeDisplay:
             max_size=max_size,
             average=average,
             sample_weight=sample_weight,
+            level=level,
             name=name,
             ax=ax,
             **kwargs,
@@ -117,6 +124,7 @@ class CoverageSizeDisplay:
         max_size=None,
         average="micro",
         sample_weight=None,
+        level=0.95,
         name=None,
         ax=None,
         **kwargs,
@@ -136,6 +144,9 @@ class CoverageSizeDisplay:
         average : {"micro", "macro"}, default="micro"
             Average of coverage over samples, or over classes.
         sample_weight : array-like of shape (n_samples,), optional
+        level : float or None, default=0.95
+            Level of the band, which holds for all sizes at once (`coverage_interval` with
+            ``method="dkw"``). It is drawn for ``average="micro"`` without weights; None: never.
         name : str, optional
         ax : matplotlib Axes, optional
         **kwargs : dict
@@ -154,7 +165,12 @@ class CoverageSizeDisplay:
             *top_k_curve(y_score, columns, shares, limit),
             *average_k_curve(y_score, columns, shares, limit, weight),
         )
-        return cls(*curves, average=average, name=name).plot(ax=ax, **kwargs)
+        band = None
+        if level is not None:
+            check_level(level)
+            if average == "micro" and weight is None:
+                band = band_half_width(len(y_true), level)
+        return cls(*curves, average=average, name=name, band=band).plot(ax=ax, **kwargs)
 
     def plot(self, ax=None, **kwargs):
         """Draw the curves.
@@ -181,6 +197,10 @@ class CoverageSizeDisplay:
         if len(self.top_k_sizes) <= LOG_SIZES:
             top.setdefault("marker", ".")
         (dashed,) = ax.plot(self.top_k_sizes, 100 * self.top_k_coverage, **top)
+        if self.band is not None:
+            bounds = (np.clip(self.average_coverage + sign * self.band, 0, 1) for sign in (-1, 1))
+            bounds = [100 * bound for bound in bounds]
+            ax.fill_between(self.average_sizes, *bounds, color=line.get_color(), alpha=0.12, lw=0)
         self._decorate(ax)
         self.lines_, self.ax_, self.figure_ = [line, dashed], ax, ax.figure
         return self

@@ -120,6 +120,8 @@ class AverageK(SetRule):
     ----------
     threshold_ : float
         A class is in the set when its rank score is at least this. -inf: every class.
+    expected_size_ : tuple of two floats
+        Average size of the calibration sets, and `size_standard_error_`.
     size_std_ : float
         Standard deviation s of the sizes of the calibration sets.
     size_standard_error_ : float
@@ -274,6 +276,12 @@ class AverageK(SetRule):
         check_is_fitted(self)
         self._solve()
         return self._moments[1]
+
+    @property
+    def expected_size_(self):
+        """Average size that the calibration lets expect, and its standard error."""
+        error = self.size_standard_error_
+        return self._moments[0], error
 
     @property
     def size_standard_error_(self):

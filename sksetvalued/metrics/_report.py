@@ -1,0 +1,284 @@
+"""What sets cover, how large they are, and for whom, in one report."""
+
+import numpy as np
+
+from .._predict import predict_set, unwrap
+from ._intervals import binomial_interval, check_level, macro_interval
+from ._metrics import _check_sets, _encode, _pick, shot_groups
+from ._plotting import axes_or_new
+from ._set_size_display import GROUP_NAMES
+
+#: So many classes of least coverage are named in the text.
+N_WORST = 5
+
+
+class SetReport:
+    """Coverage with its interval, sizes, shot groups, classes and drift, of given sets.
+
+    Print it, take it as a table by :meth:`to_frame`, or draw it by :meth:`plot`. Make it with
+    :meth:`from_estimator` or :meth:`from_predictions`.
+
+    Parameters
+    ----------
+    rows : list of dict
+        One for each line: "over" ("samples", "classes", "group" or "class"), "name", and what
+        :meth:`to_frame` lists.
+    absent : list
+        Labels that do not occur.
+    empty_share : float
+        Share of the sets that are empty.
+    expected_size : tuple of two floats, optional
+        The average size that the calibration lets expect, and its standard error.
+    level : float, default=0.95
+        Level of the intervals.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+    figure_ : matplotlib Figure
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sksetvalued.metrics import SetReport
+    >>> y_true = np.repeat(["ash", "oak"], [80, 20])
+    >>> y_set = np.zeros((100, 2), bool)
+    >>> y_set[:76, 0] = y_set[80:95, 1] = y_set[:30, 1] = True
+    >>> print(SetReport.from_predictions(y_true, y_set))
+                                  classes samples coverage   95 % interval  size
+    over samples                        2     100   91.0 %   83.8 - 95.2 %  1.21
+    over classes                        2     100   85.0 %   72.5 - 92.4 %  1.04
+    class oak                                  20   75.0 %   53.1 - 88.8 %  0.75
+    class ash                                  80   95.0 %   87.8 - 98.0 %  1.32
+    Empty sets: 9.0 %.
+    """
+
+    def __init__(self, rows, absent, empty_share, *, expected_size=None, level=0.95):
+        self.rows = rows
+        self.absent = absent
+        self.empty_share = empty_share
+        self.expected_size = expected_size
+        self.level = level
+
+    @classmethod
+    def from_estimator(cls, estimator, X, y, *, class_counts=None, level=0.95, method="wilson"):
+        """Report on the sets that a fitted set-valued classifier predicts.
+
+        Parameters
+        ----------
+        estimator : fitted set-valued classifier
+            Or a pipeline or search around one.
+        X : array-like of shape (n_samples, ...)
+        y : array-like of shape (n_samples,)
+            True labels.
+        class_counts : array-like of shape (n_classes,), optional
+            Training samples per class. None: ``class_counts_`` of the classifier, if it has it.
+        level, method
+            As in :func:`coverage_interval`.
+
+        Returns
+        -------
+        report : SetReport
+        """
+        model, X = unwrap(estimator, X)
+        if class_counts is None:
+            class_counts = getattr(model, "class_counts_", None)
+        expected = getattr(getattr(model, "rule_", None), "expected_size_", None)
+        return cls.from_predictions(
+            y,
+            predict_set(model, X),
+            labels=model.classes_,
+            class_counts=class_counts,
+            expected_size=expected,
+            level=level,
+            method=method,
+        )
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y_true,
+        y_set,
+        *,
+        labels=None,
+        class_counts=None,
+        expected_size=None,
+        level=0.95,
+        method="wilson",
+    ):
+        """Report on given sets.
+
+        Parameters
+        ----------
+        y_true : array-like of shape (n_samples,)
+            True labels.
+        y_set : array-like of shape (n_samples, n_classes)
+            Boolean (or 0/1) sets.
+        labels : array-like of shape (n_classes,), optional
+            Labels of the columns. A true label that is not among them is a miss.
+        class_counts : array-like of shape (n_classes,), optional
+            Training samples per class, for the lines of the shot groups.
+        expected_size : tuple of two floats, optional
+            Average size that the calibration lets expect, and its standard error, for the line
+            of the drift.
+        level : float, default=0.95
+        method : {"wilson", "clopper-pearson"}, default="wilson"
+
+        Returns
+        -------
+        report : SetReport
+        """
+        check_level(level)
+        if method not in ("wilson", "clopper-pearson"):
+            raise ValueError(f"method must be 'wilson' or 'clopper-pearson', got {method!r}.")
+        y_set = _check_sets(y_set)
+        y_true, columns, labels = _encode(y_true, labels, y_set.shape)
+        table = _Table(y_true, columns, y_set, level, method)
+        rows = [table.micro(), table.macro("classes", "", np.ones(len(table.classes), bool))]
+        if class_counts is not None:
+            group = shot_groups(table.counts(class_counts))
+            shown = [g for g in range(3) if (group == g).any()]
+            rows += [table.macro("group", GROUP_NAMES[g], group == g) for g in shown]
+        rows += table.each_class()
+        seen = np.bincount(columns[columns >= 0], minlength=len(labels))
+        empty = float(np.mean(~y_set.any(1)))
+        absent = labels[seen == 0].tolist()
+        return cls(rows, absent, empty, expected_size=expected_size, level=level)
+
+    def to_frame(self):
+        """Return the lines as a table.
+
+        Returns
+        -------
+        frame : pandas.DataFrame
+            Columns over, name, n_classes, n_samples, coverage, low, high, size (average over
+            what the line is over) and size_error (the standard error of that).
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise ImportError(
+                "the table is a DataFrame of pandas, which is not installed: pip install pandas, "
+                "or read SetReport.rows."
+            ) from error
+        return pandas.DataFrame(self.rows)
+
+    def __str__(self):
+        head = f"{'':28}{'classes':>9}{'samples':>8}{'coverage':>9}"
+        lines = [f"{head}{f'{100 * self.level:g} % interval':>16}{'size':>6}"]
+        classes = sorted((r for r in self.rows if r["over"] == "class"), key=_coverage_of)
+        lines += [_line(row) for row in self.rows if row["over"] != "class"]
+        lines += [_line(row) for row in classes[:N_WORST]]
+        if len(classes) > N_WORST:
+            lines.append(f"... and {len(classes) - N_WORST} classes of more coverage.")
+        lines.append(f"Empty sets: {100 * self.empty_share:.1f} %.")
+        if self.expected_size is not None:
+            lines.append(self._drift())
+        if self.absent:
+            more = "..." if len(self.absent) > N_WORST else ""
+            lines.append(f"Without samples: {self.absent[:N_WORST]}{more} ({len(self.absent)}).")
+        return "\n".join(lines)
+
+    def _drift(self):
+        expected, error = self.expected_size
+        size = self.rows[0]["size"]
+        error = np.hypot(error, self.rows[0]["size_error"])
+        off = f", {abs(size - expected) / error:.1f} standard errors off" if error > 0 else ""
+        return f"Expected size: {expected:.3g}; found {size:.3g}{off}."
+
+    def plot(self, ax=None, **kwargs):
+        """Draw the coverage of each line but those of single classes, with its interval.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            None: a new figure.
+        **kwargs : dict
+            Passed to ``ax.errorbar``.
+
+        Returns
+        -------
+        self : SetReport
+        """
+        ax = axes_or_new(ax)
+        rows = [row for row in self.rows if row["over"] != "class"]
+        centre, low, high = (100 * np.array([r[k] for r in rows]) for k in _COVERAGE)
+        at = np.arange(len(rows))
+        style = {"fmt": "o", "capsize": 3, **kwargs}
+        # A macro interval may not hold the mean itself, when classes have few samples.
+        spread = np.maximum([centre - low, high - centre], 0)
+        ax.errorbar(centre, at, xerr=spread, **style)
+        names = [f"{_name(row)}\n{row['size']:.2f} classes per set" for row in rows]
+        ax.set_yticks(at, names)
+        ax.invert_yaxis()
+        ax.set_xlabel(f"Coverage (%), with {100 * self.level:g} % intervals")
+        ax.grid(axis="x", alpha=0.3)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
+_COVERAGE = ("coverage", "low", "high")
+
+
+class _Table:
+    """Hits and sizes of the classes that occur, and the lines made of them."""
+
+    def __init__(self, y_true, columns, y_set, level, method):
+        self.level, self.method = level, method
+        self.sizes, self.hits = np.count_nonzero(y_set, axis=1), _pick(y_set, columns)
+        self.classes, first, at = np.unique(y_true, return_index=True, return_inverse=True)
+        self.columns, self.n_samples = columns[first], np.bincount(at)
+        self.n_hits = np.bincount(at, weights=self.hits)
+        self.size = np.bincount(at, weights=self.sizes) / self.n_samples
+        spread = np.bincount(at, weights=(self.sizes - self.size[at]) ** 2) / self.n_samples
+        self.size_variance = spread / self.n_samples
+
+    def counts(self, class_counts):
+        """Return the training samples of each class, zero for one without a column."""
+        return np.where(self.columns >= 0, np.asarray(class_counts)[self.columns], 0)
+
+    def micro(self):
+        x, m = self.hits.sum(), len(self.hits)
+        low, high = binomial_interval(x, m, self.level, self.method)
+        error = self.sizes.std() / np.sqrt(m)
+        sizes = (self.sizes.mean(), error)
+        return _row("samples", "", len(self.classes), m, x / m, low, high, *sizes)
+
+    def macro(self, over, name, chosen):
+        x, m = self.n_hits[chosen], self.n_samples[chosen]
+        low, high = macro_interval(x, m, self.level, self.method)
+        error = np.sqrt(self.size_variance[chosen].sum()) / len(m)
+        sizes = (self.size[chosen].mean(), error)
+        return _row(over, name, len(m), m.sum(), np.mean(x / m), low, high, *sizes)
+
+    def each_class(self):
+        low, high = binomial_interval(self.n_hits, self.n_samples, self.level, self.method)
+        error = np.sqrt(self.size_variance)
+        columns = (self.n_samples, self.n_hits / self.n_samples, low, high, self.size, error)
+        values = zip(self.classes.tolist(), *columns)
+        return [_row("class", name, 1, *rest) for name, *rest in values]
+
+
+def _row(over, name, n_classes, n_samples, coverage, low, high, size, size_error):
+    values = (coverage, low, high, size, size_error)
+    row = {"over": over, "name": name, "n_classes": int(n_classes), "n_samples": int(n_samples)}
+    return row | dict(zip((*_COVERAGE, "size", "size_error"), map(float, values)))
+
+
+def _coverage_of(row):
+    return row["coverage"]
+
+
+def _name(row):
+    if row["over"] in ("samples", "classes"):
+        return f"over {row['over']}"
+    return f"{'' if row['over'] == 'group' else 'class '}{row['name']}"
+
+
+def _line(row):
+    n_classes = "" if row["over"] == "class" else row["n_classes"]
+    interval = f"{100 * row['low']:.1f} - {100 * row['high']:.1f} %"
+    return (
+        f"{_name(row)[:28]:28}{n_classes:>9}{row['n_samples']:>8}"
+        f"{100 * row['coverage']:>7.1f} %{interval:>16}{row['size']:>6.2f}"
+    )
