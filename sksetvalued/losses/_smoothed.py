@@ -1,7 +1,8 @@
 """The smoothed top-k hinge loss of Berrada et al."""
 
 from ..operators._checks import check_number
-from ..operators.smoothed import smoothed_hinge
+from ..operators.smoothed import smoothed_hinges
+from ._ranks import check_ranks, resolve_ranks
 from ._top_k import _TopKLoss
 
 __all__ = ["SmoothedTopKHingeLoss"]
@@ -26,6 +27,11 @@ class SmoothedTopKHingeLoss(_TopKLoss, name="smoothed_hinge"):
         Temperature, positive.
     margin : float, default=1.0
     reduction : {"mean", "sum", "none"}, default="mean"
+    ranks : mapping or iterable of (rank, weight), optional
+        Ranks that take the place of k, and their weights: the loss is the weighted sum of the
+        losses at those ranks. Ranks above n_classes - 1 become it, equal ones are merged, the
+        weights divided by their sum; "k" stands for `k`. With a mixture of ranks, as
+        ``{1: 0.5, "k": 0.5}``, the best class is learned beside the set of k.
 
     References
     ----------
@@ -38,23 +44,29 @@ class SmoothedTopKHingeLoss(_TopKLoss, name="smoothed_hinge"):
     >>> loss = SmoothedTopKHingeLoss(k=1, tau=1.0, margin=0.0)
     >>> loss(torch.zeros(1, 4), torch.tensor([0]))
     tensor(1.3863)
+    >>> loss = SmoothedTopKHingeLoss(k=2, margin=0.0, ranks={1: 0.5, "k": 0.5})
+    >>> loss(torch.zeros(1, 4), torch.tensor([0]))
+    tensor(1.0397)
     """
 
-    def __init__(self, k, tau=1.0, margin=1.0, reduction="mean"):
+    def __init__(self, k, tau=1.0, margin=1.0, reduction="mean", ranks=None):
         super().__init__(k, margin, reduction)
         check_number("tau", tau, 0, inclusive=False)
         self.tau = tau
+        self.ranks = check_ranks(ranks)
 
     def extra_repr(self):
-        return f"k={self.k}, tau={self.tau}, margin={self.margin}, reduction={self.reduction!r}"
+        names = ["k", "tau", "margin", "reduction"] + (["ranks"] if self.ranks else [])
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
     def sample_losses(self, input, target):
         self.check_rank(input)
-        return smoothed_hinge(input, target, self.k, self.tau, self.margin)
+        ranks = resolve_ranks(self.k, self.ranks, input.shape[1])
+        return smoothed_hinges(input, target, ranks, self.tau, self.margin)
 
 
 def smoothed_top_k_hinge_loss(
-    input, target, k, tau=1.0, margin=1.0, reduction="mean", sample_weight=None
+    input, target, k, tau=1.0, margin=1.0, reduction="mean", sample_weight=None, ranks=None
 ):
     """Compute the smoothed loss; see :class:`sksetvalued.losses.SmoothedTopKHingeLoss`.
 
@@ -67,6 +79,7 @@ def smoothed_top_k_hinge_loss(
     margin : float, default=1.0
     reduction : {"mean", "sum", "none"}, default="mean"
     sample_weight : Tensor of shape (n_samples,), optional
+    ranks : mapping or iterable of (rank, weight), optional
 
     Returns
     -------
@@ -79,4 +92,4 @@ def smoothed_top_k_hinge_loss(
     >>> smoothed_top_k_hinge_loss(torch.zeros(1, 4), torch.tensor([0]), k=1, margin=0.0)
     tensor(1.3863)
     """
-    return SmoothedTopKHingeLoss(k, tau, margin, reduction)(input, target, sample_weight)
+    return SmoothedTopKHingeLoss(k, tau, margin, reduction, ranks)(input, target, sample_weight)

@@ -8,6 +8,7 @@ from ._average_k import (  # noqa: F401
     role_loss,
 )
 from ._imbalanced import focal_loss, ldam_loss, logit_adjusted_loss  # noqa: F401
+from ._mixed import lapsum_loss, mixed_top_k_loss  # noqa: F401
 from ._noised import noised_top_k_hinge_loss  # noqa: F401
 from ._smoothed import smoothed_top_k_hinge_loss  # noqa: F401
 from ._sparse import (  # noqa: F401

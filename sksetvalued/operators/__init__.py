@@ -2,6 +2,7 @@
 
 from ._dispatch import *  # noqa: F403
 from ._margins import *  # noqa: F403
+from .laplace import *  # noqa: F403
 from .noised import *  # noqa: F403
 from .projection import *  # noqa: F403
 from .smoothed import *  # noqa: F403
