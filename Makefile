@@ -4,7 +4,7 @@ PIP = $(PYTHON) -m pip
 SPHINX = $(PYTHON) -m sphinx -W --keep-going -E -q
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help install lint format test test-without-kernels test-slow quickstart docs benchmarks ci clean
+.PHONY: help install lint format test test-without-kernels test-slow integration browser quickstart docs benchmarks ci clean
 
 help:  ## Show the targets.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -28,6 +28,12 @@ test-without-kernels:  ## Run the tests of losses and operators as if no compile
 
 test-slow:  ## Run the statistical and long tests.
 	$(PYTHON) -m pytest -m slow -n 0 --timeout 1800
+
+integration:  ## Run the tests with libraries of others (pip install '.[integration]').
+	$(PYTHON) -m pytest -m integration -n 0 --timeout 1800
+
+browser:  ## Drive the example of a service in a headless Chromium (pip install '.[browser]').
+	$(PYTHON) -m pytest -m browser -n 0 --timeout 600
 
 quickstart:  ## Run the first example.
 	$(PYTHON) examples/plot_quickstart.py
