@@ -50,9 +50,7 @@ def seeded(seed, device="cpu", state=None):
                 with torch.cuda.device(device):
                     torch.cuda.manual_seed(seed)
         else:
-            torch.set_rng_state(state["cpu"])
-            if devices and "cuda" in state:
-                torch.cuda.set_rng_state(state["cuda"], device)
+            set_rng_state(state, device)
         yield
 
 
@@ -62,6 +60,13 @@ def rng_state(device="cpu"):
     if torch.device(device).type == "cuda":
         state["cuda"] = torch.cuda.get_rng_state(device)
     return state
+
+
+def set_rng_state(state, device="cpu"):
+    """Put torch's generators into a state that :func:`rng_state` returned."""
+    torch.set_rng_state(state["cpu"])
+    if torch.device(device).type == "cuda" and "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"], device)
 
 
 @contextlib.contextmanager
@@ -116,4 +121,8 @@ class OwnGenerator:
 
     def __getstate__(self):
         states = {key: generator.get_state() for key, generator in self._generators.items()}
-        return {"seed": self.seed, "_generators": {}, "_states": {**self._states, **states}}
+        return {"seed": self.seed, "states": {**self._states, **states}}
+
+    def __setstate__(self, state):
+        self.seed, self._states = state["seed"], dict(state["states"])
+        self._generators = {}

@@ -264,6 +264,7 @@ def test_code_of_the_user_finds_seeded_generators_and_leaves_them():
 def test_the_instructions_of_the_noise_are_recorded(tmp_path):
     clf = TopKClassifier(2, max_epochs=1).fit(X, y)
     assert clf.instruction_set_ == instruction_set()
-    clf.instruction_set_ = "another"
-    save(clf, tmp_path / "clf")
-    assert load(tmp_path / "clf").instruction_set_ == "another"
+    for other in ("another", None):
+        clf.instruction_set_ = other
+        save(clf, tmp_path / "clf")
+        assert load(tmp_path / "clf").instruction_set_ == other

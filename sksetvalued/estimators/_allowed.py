@@ -225,7 +225,7 @@ FITTED = {
     "class_counts_": is_vector,
     "classes_": is_labels,
     "feature_names_in_": is_labels,
-    "instruction_set_": is_name,
+    "instruction_set_": optional(is_name),
     "input_kind_": one_of("table", "image", "path", "dataset"),
     "input_shape_": is_shape,
     "largest_size_": is_size,

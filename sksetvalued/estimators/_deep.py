@@ -21,6 +21,7 @@ from ..inputs import Inputs, input_kind, media_inputs, table_inputs
 from ..networks import HEADS, build_network
 from ..networks._build import is_built_in
 from ..operators import instruction_set
+from ._checkpoint import Checkpoint, tell_apart
 
 #: Scores held at once while predicting.
 CHUNK_SIZE = 2**22
@@ -351,7 +352,23 @@ class DeepEstimator(BaseEstimator):
             options |= {"lr_schedule": None, "verbose": 0}
         return options
 
-    def _train(self, train, valid, n_outputs, epochs, resume):
+    def _open_checkpoint(self, path, inputs, targets, resume):
+        """Return the checkpoint of a fit, or None; a fit that goes on has the seed of then."""
+        if path is None:
+            return None
+        targets = {"classes": self.classes_.tolist(), **targets}
+        start = None if resume is None else bare_module(self.net_)
+        checkpoint = Checkpoint(path, tell_apart(self, inputs, targets, start))
+        if checkpoint.seed is not None:
+            self._seed = checkpoint.seed
+        return checkpoint
+
+    def _close_checkpoint(self, checkpoint):
+        """Remove the checkpoint of a fit that is complete."""
+        if checkpoint is not None and not self.net_.interrupted_:
+            checkpoint.remove()
+
+    def _train(self, train, valid, n_outputs, epochs, resume, checkpoint=None):
         """Train the network on a TrainingSet, or train it further.
 
         Parameters
@@ -362,17 +379,22 @@ class DeepEstimator(BaseEstimator):
         epochs : int
         resume : {None, "warm_start", "partial_fit"}
             None starts anew.
+        checkpoint : Checkpoint or None
         """
         self.device_ = training.resolve_device(self.device)
         self.batch_size_ = training.resolve_batch_size(self.batch_size, len(train))
         continued = resume is not None and hasattr(self, "net_")
-        with self._randomness(continued, train.inputs) as generator:
+        lent = None
+        if train.inputs.runs_user_code or self._runs_code_of_others(continued):
+            lent = self.device_
+        keep = None if checkpoint is None else training.KeepState(checkpoint, self._seed, lent)
+        with self._randomness(continued, lent) as generator:
             make = self._continued_net if continued else self._new_net
             net = make(train, valid, n_outputs, resume, generator)
             net.resumable = self.warm_start or resume is not None
             n_before = len(net.history)
             with _weights_kept_on_error(self.net_) if continued else nullcontext():
-                self._run(net, train, valid, epochs)
+                self._run(net, train, valid, epochs, keep)
         self.net_ = net
         self.instruction_set_ = instruction_set()
         self.history_ = net.history
@@ -382,10 +404,11 @@ class DeepEstimator(BaseEstimator):
         return self
 
     @contextmanager
-    def _randomness(self, continued, inputs):
+    def _randomness(self, continued, lent):
         """Yield the generator of a training, and keep its state for the next one.
 
-        Code of others, which may draw from torch's generators, finds them seeded.
+        Code of others, which may draw from torch's generators, finds them seeded: those of the
+        device in `lent`, if that is not None.
         """
         state = self._rng_state if continued else {}
         generator = torch.Generator()
@@ -393,13 +416,12 @@ class DeepEstimator(BaseEstimator):
             generator.set_state(state["own"])
         else:
             generator.manual_seed(self._seed)
-        if not (inputs.runs_user_code or self._runs_code_of_others(continued)):
+        if lent is None:
             yield generator
         else:
-            lent = state if "cpu" in state else None
-            with seeded(self._seed + OTHERS, self.device_, lent):
+            with seeded(self._seed + OTHERS, lent, state if "cpu" in state else None):
                 yield generator
-                state = rng_state(self.device_)
+                state = rng_state(lent)
         self._rng_state = {**state, "own": generator.get_state()}
 
     def _runs_code_of_others(self, continued):
@@ -410,9 +432,9 @@ class DeepEstimator(BaseEstimator):
             given.append(callback[1] if isinstance(callback, tuple | list) else callback)
         return not (is_built_in(backbone) and all(map(_from_library, given)))
 
-    def _run(self, net, train, valid, epochs):
+    def _run(self, net, train, valid, epochs, keep):
         try:
-            net.partial_fit((train, valid), epochs=epochs)
+            net.partial_fit((train, valid), epochs=epochs, keep=keep)
         except torch.OutOfMemoryError as error:
             raise RuntimeError(
                 f"The device ran out of memory with batch_size={self.batch_size_}; use a "

@@ -28,7 +28,7 @@ class DeepLabelSetClassifier(ClassifierMixin, DeepEstimator):
         tags.classifier_tags.multi_label = True
         return tags
 
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X, y=None, sample_weight=None, checkpoint=None):
         """Train the network, and calibrate the threshold if sizes come from one.
 
         Parameters
@@ -40,6 +40,11 @@ class DeepLabelSetClassifier(ClassifierMixin, DeepEstimator):
             sample. The columns of a DataFrame are told by their names, not by their order.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the samples; a weight of zero removes a sample.
+        checkpoint : path-like, default=None
+            File that keeps the state of the training after each epoch, or a folder of such files,
+            one for each fit. A fit that was killed, when it is called again with the same
+            parameters and data, goes on after the last whole epoch, bit by bit as if it had not
+            been killed. The file is removed when the fit is complete.
 
         Returns
         -------
@@ -55,13 +60,16 @@ class DeepLabelSetClassifier(ClassifierMixin, DeepEstimator):
                 self.largest_size_ = int(np.diff(y.indptr).max())
                 self._draw_seed()
             self._count(y, weight, anew=True)
+            target = {"y": [y.data, y.indices, y.indptr], "sample_weight": weight}
+            kept = self._open_checkpoint(checkpoint, inputs, target, resume)
             train, valid, held = self._split(y)
             data = self._training_set(inputs, y, weight, train, True)
             if valid is not None:
                 valid = self._training_set(inputs, y, weight, valid, False)
-            self._train(data, valid, self._n_outputs, self.max_epochs, resume)
+            self._train(data, valid, self._n_outputs, self.max_epochs, resume, kept)
             if held is not None:
                 self._calibrate(inputs.subset(held), None if weight is None else weight[held])
+            self._close_checkpoint(kept)
         return self
 
     def partial_fit(self, X, y=None, classes=None, sample_weight=None):

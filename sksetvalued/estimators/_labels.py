@@ -36,7 +36,7 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
 
     # -- fitting ----------------------------------------------------------------------------
 
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X, y=None, sample_weight=None, checkpoint=None):
         """Train the network, and calibrate the rule where it has a threshold.
 
         Parameters
@@ -47,6 +47,11 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
             Class labels, of any type that scikit-learn accepts.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the samples; a weight of zero removes a sample.
+        checkpoint : path-like, default=None
+            File that keeps the state of the training after each epoch, or a folder of such files,
+            one for each fit. A fit that was killed, when it is called again with the same
+            parameters and data, goes on after the last whole epoch, bit by bit as if it had not
+            been killed. The file is removed when the fit is complete.
 
         Returns
         -------
@@ -66,7 +71,11 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
             self._new_rule()
             if resume is None:
                 self._draw_seed()
-            self._fit_parts(inputs, target, weight, resume)
+            kept = self._open_checkpoint(
+                checkpoint, inputs, {"y": target, "sample_weight": weight}, resume
+            )
+            self._fit_parts(inputs, target, weight, resume, kept)
+            self._close_checkpoint(kept)
         return self
 
     def partial_fit(self, X, y=None, classes=None, sample_weight=None):
@@ -154,7 +163,7 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
         counts = np.bincount(target, weights=weight, minlength=len(self.classes_))
         return counts if weight is not None else counts.astype(np.int64)
 
-    def _fit_parts(self, inputs, target, weight, resume):
+    def _fit_parts(self, inputs, target, weight, resume, checkpoint):
         """Split the data, train on one part, monitor and calibrate on the others."""
         # A fit that goes on holds the same samples out, if the data are the same.
         random_state = np.random.RandomState(self._seed)
@@ -174,7 +183,7 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
             train, valid = train[kept], train[out]
             valid = self._training_set(inputs, target, weight, valid, False)
         data = self._training_set(inputs, target, weight, train, True)
-        self._train(data, valid, len(self.classes_), self.max_epochs, resume)
+        self._train(data, valid, len(self.classes_), self.max_epochs, resume, checkpoint)
         held = train if held is None or not len(held) else held
         with warnings.catch_warnings():
             # A k that needs a warning has had it before the training.

@@ -96,6 +96,10 @@ class Inputs(ABC):
         ``training`` selects the transform: that of training or that of evaluation.
         """
 
+    @abstractmethod
+    def parts(self):
+        """Return arrays, tensors and strings that tell these samples from others."""
+
     def statistics(self, sample_weight=None):
         """Return what a network is told about the values it will see, or None.
 

@@ -47,6 +47,9 @@ class ImageInputs(SampleInputs):
             return self._image_shape
         return super().sample_shape
 
+    def parts(self):
+        return [self.data, self.indices]
+
     def describe(self, position):
         return f"image {position}"
 

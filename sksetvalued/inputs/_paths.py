@@ -37,6 +37,10 @@ class PathInputs(SampleInputs):
                 f"{more}.{remedy}"
             )
 
+    def parts(self):
+        paths = self.paths[self.indices]
+        return [paths, np.array([os.path.getsize(path) for path in paths])]
+
     def describe(self, position):
         return repr(str(self.paths[position]))
 

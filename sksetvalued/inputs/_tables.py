@@ -54,6 +54,9 @@ class ArrayInputs(Inputs):
             return self
         return type(self)(self.data[torch.as_tensor(indices)])
 
+    def parts(self):
+        return [self.data]
+
     def statistics(self, sample_weight=None):
         mean = self._weighted_mean(sample_weight, lambda rows: rows)
         # Around the mean in a second pass: differences of large squares would lose the spread.
@@ -161,6 +164,9 @@ class SparseInputs(Inputs):
         if len(indices) == len(self):
             return self
         return type(self)(self.data[np.asarray(indices)], keep_sparse=self.keep_sparse)
+
+    def parts(self):
+        return [str(self.data.shape), self.data.data, self.data.indices, self.data.indptr]
 
     def statistics(self, sample_weight=None):
         # Centring would fill the zeros. The spread of a column is that of its stored values, so

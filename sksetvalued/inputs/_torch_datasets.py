@@ -48,6 +48,12 @@ class DatasetInputs(SampleInputs):
         batch = batch[:, None] if batch.ndim == 3 else batch
         return batch if batch.dtype == torch.uint8 and batch.ndim > 2 else batch.float()
 
+    def parts(self):
+        """Return the samples of a TensorDataset; of others the class and the length."""
+        if type(self.dataset) is TensorDataset:
+            return [self.dataset.tensors[0], self.indices]
+        return [type(self.dataset).__qualname__, str(len(self.dataset)), self.indices]
+
     def describe(self, position):
         return f"item {position} of {type(self.dataset).__name__}"
 

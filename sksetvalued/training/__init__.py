@@ -18,9 +18,11 @@ from ._setup import (
 )
 from ._sized import SizedLoss
 from ._splits import split_per_class
+from ._state import KeepState
 
 __all__ = [
     "OPTIMIZERS",
+    "KeepState",
     "Monitor",
     "SetNet",
     "SizedLoss",

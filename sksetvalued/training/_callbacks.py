@@ -75,7 +75,9 @@ class BestEpoch(Callback):
 
     def on_train_end(self, net, **kwargs):
         if self.state_ is not None:
-            net.module_.load_state_dict(self.state_)
+            state = net.module_.state_dict()  # with the versions of the parts
+            state.update(self.state_)
+            net.module_.load_state_dict(state)
         self.state_ = None
 
 

@@ -248,14 +248,25 @@ class SetNet(NeuralNet):
         self.check_data(X, y)
         return super().fit(X, y, **fit_params)
 
-    def partial_fit(self, X, y=None, classes=None, **fit_params):
+    def partial_fit(self, X, y=None, classes=None, keep=None, **fit_params):
         """Train on ``X``, a pair of training and validation sets, for `epochs` epochs.
 
-        An interrupt (Ctrl-C) ends the training and is remembered in `interrupted_`.
+        An interrupt (Ctrl-C) ends the training and is remembered in `interrupted_`. With a
+        :class:`KeepState` in `keep`, epochs that it has kept are not trained again.
         """
         if not self.initialized_:
             self.initialize()
         self.interrupted_ = self.exhausted_ = False
+        if keep is None:
+            return self._train_epochs(X, y, **fit_params)
+        self.callbacks_.append(("keep_state", keep))
+        try:
+            fit_params["epochs"] -= keep.n_epochs
+            return self._train_epochs(X, y, **fit_params)
+        finally:
+            self.callbacks_.remove(("keep_state", keep))
+
+    def _train_epochs(self, X, y, **fit_params):
         self.notify("on_train_begin", X=X, y=y)
         try:
             self.fit_loop(X, y, **fit_params)

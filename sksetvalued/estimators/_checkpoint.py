@@ -1,0 +1,207 @@
+"""Where a fit keeps its state, so that it goes on when it was killed."""
+
+import hashlib
+import inspect
+import json
+import os
+import warnings
+
+import numpy as np
+import torch
+
+from .._version import __version__
+from ..operators import instruction_set
+from ..training import resolve_device
+from ._container import pack, unpack
+from ._json import Decoder, NotEncodable, encode
+
+KIND = "checkpoint"
+#: Parameters that do not change what is trained.
+IGNORED = {"verbose"}
+#: Rows that are read at once to tell data apart.
+ROWS_AT_ONCE = 4096
+
+
+class Checkpoint:
+    """The state of a fit in a file.
+
+    Parameters
+    ----------
+    path : path-like
+        A file, or a folder in which each fit has a file of its own.
+    fit : dict of str to str
+        What tells this fit from others: a digest of each parameter and of the data.
+
+    Attributes
+    ----------
+    state : dict or None
+        What the file holds, as :class:`sksetvalued.training.KeepState` took it.
+    seed : int or None
+        The seed of the fit that the file holds.
+    """
+
+    def __init__(self, path, fit):
+        self.fit = fit
+        self.given = os.fspath(path)
+        self.path = self.given
+        if os.path.isdir(path):
+            own = hashlib.sha256(json.dumps(fit, sort_keys=True).encode()).hexdigest()
+            self.path = os.path.join(self.given, f"fit-{own[:16]}.safetensors")
+        folder = os.path.dirname(os.path.abspath(self.path))
+        if not os.path.isdir(folder):
+            raise FileNotFoundError(
+                f"checkpoint={self.given!r} cannot be written: there is no folder {folder!r}; "
+                "make it first."
+            )
+        self.state = self.seed = None
+        if os.path.exists(self.path):
+            self._read()
+
+    def write(self, state, seed):
+        """Write the state of a fit, whole or not at all."""
+        tensors = {}
+        document = {"kind": KIND, "versions": _versions(), "fit": self.fit, "seed": seed}
+        try:
+            document["state"] = encode(state, tensors, "state")
+        except NotEncodable as error:
+            raise ValueError(
+                f"checkpoint={self.given!r} cannot keep the state of this fit without code, it "
+                f"holds {error}: fit without a checkpoint."
+            ) from error
+        partial = f"{self.path}.part"
+        with open(partial, "wb") as file:
+            file.write(pack(document, tensors))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, self.path)
+
+    def remove(self):
+        """Remove the file of a fit that is complete."""
+        for path in (self.path, f"{self.path}.part"):
+            if os.path.exists(path):
+                os.remove(path)
+
+    def _read(self):
+        with open(self.path, "rb") as file:
+            data = file.read()
+        try:
+            document, tensors = unpack(data)
+            if document.get("kind") != KIND:
+                raise ValueError("holds a model, and no fit under way")
+            fit, versions = document["fit"], document["versions"]
+            seed, state = document["seed"], Decoder(tensors)(document["state"])
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise self.refusal(error) from error
+        others = [name for name in self.fit | fit if self.fit.get(name) != fit.get(name)]
+        if others:
+            raise ValueError(
+                f"checkpoint={self.path!r} holds the state of another fit, which differs in "
+                f"{', '.join(others)}: fit as then to go on with it, give another path, or "
+                "remove the file to begin anew."
+            )
+        self._warn(versions)
+        self.seed, self.state = seed, state
+
+    def refusal(self, error):
+        """Return the error for a file that cannot be used."""
+        return ValueError(
+            f"checkpoint={self.path!r} cannot be gone on with, it is not the whole and unchanged "
+            f"state of such a fit ({error}): remove it to begin anew."
+        )
+
+    def _warn(self, versions):
+        here = _versions()
+        others = [name for name in here if versions.get(name) != here[name]]
+        if others:
+            told = ", ".join(f"{name} {versions.get(name)} -> {here[name]}" for name in others)
+            warnings.warn(
+                f"The fit of checkpoint={self.path!r} goes on elsewhere ({told}): not bit by bit "
+                "as if it had not ended.",
+                UserWarning,
+                stacklevel=5,
+            )
+
+
+def _versions():
+    """Return what else decides the bits of a fit."""
+    return {
+        "sksetvalued": __version__,
+        "torch": torch.__version__,
+        "instructions": str(instruction_set()),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def tell_apart(estimator, inputs, targets, start):
+    """Return what tells a fit from others, by name.
+
+    Parameters
+    ----------
+    estimator : DeepEstimator
+    inputs : Inputs
+    targets : dict
+        Arrays, or lists of them, by name.
+    start : Module or None
+        The network that a warm start begins with.
+    """
+    params = {k: v for k, v in estimator.get_params(deep=False).items() if k not in IGNORED}
+    params["device"] = torch.device(resolve_device(params["device"])).type
+    if not isinstance(params["random_state"], int):
+        # The seed that was drawn then is kept.
+        del params["random_state"]
+    told = {"estimator": type(estimator).__name__}
+    told |= {name: _digest(_identity(value)) for name, value in params.items()}
+    told["X"] = _digest(inputs.kind, *inputs.parts())
+    told |= {name: _digest(value) for name, value in targets.items()}
+    if start is not None:
+        told["the fitted network"] = _digest(_identity(start))
+    return told
+
+
+def _identity(value):
+    """Return what tells a parameter from others: data, names of code, values of modules."""
+    try:
+        tensors = {}
+        content = json.dumps(encode(value, tensors, "value"))
+        return [content, *tensors.values()]
+    except NotEncodable:
+        pass
+    if isinstance(value, torch.nn.Module):
+        return [type(value).__qualname__, *_flat(value.state_dict())]
+    if isinstance(value, dict):
+        return _flat({key: _identity(item) for key, item in value.items()})
+    if isinstance(value, list | tuple):
+        return _flat({str(i): _identity(item) for i, item in enumerate(value)})
+    code = value if isinstance(value, type) or inspect.isroutine(value) else type(value)
+    return [f"{code.__module__}.{code.__qualname__}"]
+
+
+def _flat(parts):
+    flat = []
+    for name, part in parts.items():
+        flat += [str(name), *(part if isinstance(part, list) else [part])]
+    return flat
+
+
+def _digest(*parts):
+    """Return a digest of strings, arrays and tensors, nested in lists at will."""
+    digest = hashlib.sha256()
+    for part in parts:
+        _update(digest, part)
+    return digest.hexdigest()
+
+
+def _update(digest, part):
+    if isinstance(part, list):
+        for item in part:
+            _update(digest, item)
+    elif isinstance(part, torch.Tensor):
+        digest.update(f"{part.dtype}{tuple(part.shape)}".encode())
+        for rows in part.reshape(len(part) if part.ndim else 1, -1).split(ROWS_AT_ONCE):
+            digest.update(rows.cpu().contiguous().view(torch.uint8).numpy())
+    elif isinstance(part, np.ndarray):
+        digest.update(f"{part.dtype}{part.shape}".encode())
+        for start in range(0, len(part), ROWS_AT_ONCE):
+            digest.update(np.ascontiguousarray(part[start : start + ROWS_AT_ONCE]).tobytes())
+    else:
+        digest.update(str(part).encode())

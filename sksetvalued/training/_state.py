@@ -1,0 +1,187 @@
+"""The state of a training between two epochs: taken from a net, and put back into another."""
+
+import inspect
+from numbers import Number
+
+import numpy as np
+import torch
+from skorch.callbacks import Callback, PrintLog, ProgressBar
+from skorch.history import History
+
+from .._randomness import OwnGenerator, rng_state, set_rng_state
+
+#: What a callback may remember of the epochs.
+DATA = (type(None), Number, str, list, tuple, dict, np.ndarray, torch.Tensor)
+#: What a state that is not of such a net raises.
+OF_STATES = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
+UNCHANGING = (type(None), Number, str, tuple)
+
+
+class KeepState(Callback):
+    """Hand over the state of a training after each epoch, and begin with one that was kept.
+
+    Parameters
+    ----------
+    checkpoint : object
+        Has the `state` that was kept, or None to begin anew; ``write(state, seed)``, given a dict
+        of plain values and tensors; and ``refusal(error)``, what to raise if `state` does not fit.
+    seed : int
+        Handed over with the state.
+    lent : str or None
+        The device whose generators of torch the training draws from; None for none.
+    """
+
+    def __init__(self, checkpoint, seed, lent):
+        self.checkpoint = checkpoint
+        self.seed = seed
+        self.lent = lent
+
+    @property
+    def n_epochs(self):
+        """Number of epochs that were trained before."""
+        state = self.checkpoint.state
+        return 0 if state is None else state["n_epochs"]
+
+    def on_train_begin(self, net, **kwargs):
+        self.n_epochs_ = self.n_epochs
+        self._starts = {name: _start(callback) for name, callback in self._others(net)}
+        if self.checkpoint.state is not None:
+            try:
+                self._put(net, self.checkpoint.state)
+            except OF_STATES as error:
+                raise self.checkpoint.refusal(error) from error
+
+    def on_epoch_end(self, net, **kwargs):
+        self.n_epochs_ += 1
+        # A training that ends with this epoch is complete, or does the epoch once more.
+        if not net.exhausted_:
+            self.checkpoint.write(self._take(net), self.seed)
+
+    def _others(self, net):
+        silent = (KeepState, PrintLog, ProgressBar)
+        return [(name, other) for name, other in net.callbacks_ if not isinstance(other, silent)]
+
+    def _take(self, net):
+        return {
+            "n_epochs": self.n_epochs_,
+            "history": list(net.history),
+            "modules": {name: module.state_dict() for name, module in _modules(net)},
+            "frozen": [n for n, p in _parameters(net) if not p.requires_grad],
+            "optimizer": _of_optimizer(net.optimizer_),
+            "callbacks": {
+                name: _of_callback(name, callback, self._starts[name])
+                for name, callback in self._others(net)
+            },
+            "generator": net.generator.get_state(),
+            "generators": {name: own.__getstate__() for name, own in _generators(net)},
+            "lent": None if self.lent is None else rng_state(self.lent),
+        }
+
+    def _put(self, net, state):
+        for name, module in _modules(net):
+            # The one of the module knows versions of its parts, which plain values do not.
+            own = module.state_dict()
+            own.update(state["modules"][name])
+            module.load_state_dict(own)
+        frozen = set(state["frozen"])
+        for name, parameter in _parameters(net):
+            parameter.requires_grad_(name not in frozen)
+        _to_optimizer(net.optimizer_, state["optimizer"])
+        for name, callback in self._others(net):
+            _to_callback(callback, state["callbacks"][name])
+        net.generator.set_state(state["generator"])
+        for name, own in _generators(net):
+            own.__setstate__(state["generators"][name])
+        if self.lent is not None:
+            set_rng_state(state["lent"], self.lent)
+        net.history = History(state["history"])
+
+
+def _modules(net):
+    """Return the network and the loss, as they were before they were compiled."""
+    parts = {"module": net.module_, "criterion": net.criterion_}
+    return [(name, getattr(part, "_orig_mod", part)) for name, part in parts.items()]
+
+
+def _parameters(net):
+    for name, module in _modules(net):
+        for key, parameter in module.named_parameters():
+            yield f"{name}.{key}", parameter
+
+
+def _generators(net):
+    """Yield the generators that parts of the network and of the loss own."""
+    for name, module in _modules(net):
+        for key, part in module.named_modules():
+            if isinstance(getattr(part, "generator", None), OwnGenerator):
+                yield f"{name}.{key}", part.generator
+
+
+def _of_optimizer(optimizer):
+    state = optimizer.state_dict()
+    return {**state, "state": {str(i): values for i, values in state["state"].items()}}
+
+
+def _to_optimizer(optimizer, state):
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    values = {}
+    for i, known in state["state"].items():
+        parameter = parameters[int(i)]
+        values[int(i)] = {name: _laid_out(value, parameter) for name, value in known.items()}
+    optimizer.load_state_dict({**state, "state": values})
+
+
+def _laid_out(value, parameter):
+    """Return a value with the strides of its parameter, which fused optimizers rely on."""
+    if not isinstance(value, torch.Tensor) or value.shape != parameter.shape:
+        return value
+    return torch.empty_like(parameter, dtype=value.dtype, requires_grad=False).copy_(value)
+
+
+def _has_state(value):
+    return hasattr(value, "state_dict") and not isinstance(value, type)
+
+
+def _start(callback):
+    """Return what a callback holds before the first epoch."""
+    start = dict(vars(callback))
+    for name, value in start.items():
+        if _has_state(value):
+            start[name] = (value, value.state_dict())
+    return start
+
+
+def _of_callback(name, callback, start):
+    """Return what a callback has learned in the epochs, by attribute.
+
+    Of a scheduler these are the entries of its state that are others than at the start.
+    """
+    learned, params = {}, inspect.signature(type(callback)).parameters
+    for key, value in vars(callback).items():
+        if key in params:
+            continue
+        if isinstance(start.get(key), tuple) and _has_state(value):
+            _, before = start[key]
+            state = value.state_dict()
+            changed = {k: v for k, v in state.items() if v is not before.get(k)}
+            learned[key] = {"state_dict": changed}
+        elif isinstance(value, DATA):
+            if not (isinstance(value, UNCHANGING) and value is start.get(key, callback)):
+                learned[key] = {"value": value}
+        elif value is not start.get(key):
+            raise ValueError(
+                f"a checkpoint cannot keep {key}={value!r} of the callback {name!r}, a "
+                f"{type(callback).__name__}: fit without the callback, or without a checkpoint."
+            )
+    return learned
+
+
+def _to_callback(callback, learned):
+    for key, content in learned.items():
+        if key.startswith("__"):
+            raise ValueError(f"a callback has no attribute {key!r}")
+        if "value" in content:
+            setattr(callback, key, content["value"])
+        else:
+            target = getattr(callback, key)
+            target.load_state_dict({**target.state_dict(), **content["state_dict"]})

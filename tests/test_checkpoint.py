@@ -1,0 +1,291 @@
+"""A fit that was killed goes on as if it had not been."""
+
+import itertools
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from safetensors import safe_open
+from sklearn.base import clone
+from sklearn.datasets import load_digits, make_multilabel_classification
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from skorch.callbacks import Callback, EarlyStopping, LRScheduler, PrintLog, ProgressBar
+from torch import nn
+
+from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier, save
+from sksetvalued.estimators._container import pack, unpack
+from sksetvalued.training import SetNet
+
+X, y = load_digits(return_X_y=True)
+X, y = X[:200], y[:200]
+IMAGES = (X.reshape(-1, 8, 8) * 15).astype(np.uint8)
+Y = make_multilabel_classification(200, n_classes=10, random_state=0)[1]
+COMMON = {"random_state": 0, "max_epochs": 5, "backbone_params": {"dropout": 0.2}}
+N_BATCHES = 7
+
+
+def backbone_of_the_user(input_shape):
+    return nn.Sequential(nn.Linear(*input_shape, 16), nn.BatchNorm1d(16), nn.Dropout(0.5))
+
+
+FITS = {
+    "noise, best epoch, one-cycle": (
+        TopKClassifier(2, validation_fraction=0.2, patience=4, lr_schedule="one_cycle", **COMMON),
+        X,
+        y,
+    ),
+    "early stopping": (
+        TopKClassifier(2, validation_fraction=0.2, patience=1, lr=0.1, **COMMON),
+        X,
+        y,
+    ),
+    "images": (TopKClassifier(2, validation_fraction=0.2, **COMMON), IMAGES, y),
+    "two heads": (AverageKClassifier(2, validation_fraction=0.2, **COMMON), X, y),
+    "estimates of samples": (AverageKClassifier(2, loss="role", **COMMON), X, y),
+    "label sets": (SparseTopClassifier(size="threshold", **COMMON), sp.csr_matrix(X), Y),
+    "code of the user": (
+        TopKClassifier(
+            2,
+            **{**COMMON, "backbone_params": None, "backbone": backbone_of_the_user},
+            optimizer="sgd",
+            lr_schedule=[2, 4],
+            validation_fraction=0.2,
+            callbacks=[EarlyStopping(patience=3, load_best=True)],
+        ),
+        X,
+        y,
+    ),
+    "plateau": (
+        TopKClassifier(
+            2,
+            validation_fraction=0.2,
+            lr_schedule=None,
+            callbacks=[LRScheduler("ReduceLROnPlateau", monitor="valid_loss", patience=0)],
+            **COMMON,
+        ),
+        X,
+        y,
+    ),
+}
+
+
+class Killed(BaseException):
+    """What ends a process at once."""
+
+
+@pytest.fixture
+def kill(monkeypatch):
+    """Let the next fits end at a batch, None for none."""
+    step = SetNet.train_step
+
+    def at(batch):
+        left = itertools.repeat(None) if batch is None else iter(range(batch))
+
+        def dying(net, *args, **kwargs):
+            for _ in left:
+                return step(net, *args, **kwargs)
+            raise Killed
+
+        monkeypatch.setattr(SetNet, "train_step", dying)
+
+    return at
+
+
+def result(clf):
+    """Return what a fit leaves, but for the time that it took."""
+    history = [{k: v for k, v in row.items() if not k.endswith("dur")} for row in clf.history_]
+    state = [value.clone() for value in clf.net_.module_.state_dict().values()]
+    state += [value.clone() for value in clf.net_.criterion_.state_dict().values()]
+    return history, [*state, clf._rng_state["own"]], getattr(clf, "rule_", None)
+
+
+def assert_same(clf, other):
+    (history, state, rule), (others, other_state, other_rule) = result(clf), result(other)
+    assert history == others
+    assert all(torch.equal(a, b) for a, b in zip(state, other_state, strict=True))
+    assert pickle.dumps(rule) == pickle.dumps(other_rule)
+
+
+@pytest.mark.parametrize("fit", FITS)
+def test_a_killed_fit_goes_on_as_if_it_had_not_been(fit, kill, tmp_path):
+    estimator, data, target = FITS[fit]
+    path = tmp_path / "state"
+    whole = clone(estimator).fit(data, target)
+    n_batches = int(sum(whole.history_[:, "train_batch_count"]))
+    done = []
+    for batch in (n_batches // 3, n_batches // 2):
+        kill(batch)
+        with pytest.raises(Killed):
+            clone(estimator).fit(data, target, checkpoint=path)
+        done.append(path.read_bytes())
+    assert done[0] != done[1]
+    kill(None)
+    torch.rand(3)
+    again = clone(estimator).fit(data, target, checkpoint=path)
+    assert_same(whole, again)
+    assert list(tmp_path.iterdir()) == []
+    if (estimator.callbacks, estimator.patience) == (None, None) and estimator.loss != "role":
+        assert_same(whole.partial_fit(data, target), again.partial_fit(data, target))
+
+
+PLAIN = TopKClassifier(2, max_epochs=4, random_state=0)
+
+
+@pytest.fixture
+def half_done(kill, tmp_path):
+    """A file that a killed fit has left."""
+    path = tmp_path / "state"
+    kill(2 * 7 + 3)
+    with pytest.raises(Killed):
+        clone(PLAIN).fit(X, y, checkpoint=path)
+    kill(None)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("params", "data", "name"),
+    [
+        ({"lr": 0.01}, (X, y), "lr"),
+        ({"random_state": 1}, (X, y), "random_state"),
+        ({"backbone": nn.Linear(64, 3)}, (X, y), "backbone"),
+        ({}, (X[::-1], y), "X"),
+        ({}, (X, y[::-1]), "y"),
+        ({}, (X, y, np.arange(1, 201)), "sample_weight"),
+        ({}, (X, y + 1), "classes"),
+    ],
+)
+def test_the_state_of_another_fit_is_refused_and_kept(params, data, name, half_done):
+    before = half_done.read_bytes()
+    with pytest.raises(ValueError, match=f"checkpoint=.*another fit, which differs in .*{name}"):
+        clone(PLAIN).set_params(**params).fit(*data, checkpoint=half_done)
+    assert half_done.read_bytes() == before
+    clone(PLAIN).set_params(verbose=0).fit(X, y, checkpoint=half_done)
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "empty", "model", "shapes"])
+def test_a_state_that_is_damaged_is_refused(damage, half_done):
+    data = half_done.read_bytes()
+    if damage == "model":
+        save(clone(PLAIN).fit(X, y), half_done)
+    elif damage == "shapes":
+        document, tensors = unpack(data)
+        del document["format"]
+        name = next(name for name in tensors if name.endswith("head.weight"))
+        half_done.write_bytes(pack(document, {**tensors, name: tensors[name][:, :-1]}))
+    else:
+        changed = data[:-1] + bytes([data[-1] ^ 1])
+        half_done.write_bytes({"cut": data[:-9], "changed": changed, "empty": b""}[damage])
+    clf = clone(PLAIN)
+    with pytest.raises(ValueError, match="(?s)checkpoint=.*state'.*remove it to begin anew"):
+        clf.fit(X, y, checkpoint=half_done)
+    assert not hasattr(clf, "net_")
+
+
+def test_a_state_holds_no_code(half_done):
+    with safe_open(half_done, framework="np") as file:
+        assert json.loads(file.metadata()["sksetvalued"])["kind"] == "checkpoint"
+
+
+def test_a_state_from_elsewhere_warns(half_done, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
+    with pytest.warns(UserWarning, match="goes on elsewhere \\(threads 1 -> 64\\)"):
+        clone(PLAIN).fit(X, y, checkpoint=half_done)
+
+
+@pytest.mark.parametrize("random_state", [None, np.random.RandomState(0)])
+def test_a_seed_that_was_drawn_is_that_of_then(random_state, kill, tmp_path):
+    clf = clone(PLAIN).set_params(random_state=random_state)
+    kill(10)
+    with pytest.raises(Killed):
+        clf.fit(X, y, checkpoint=tmp_path / "state")
+    kill(None)
+    clf.fit(X, y, checkpoint=tmp_path / "state")
+    again = clone(PLAIN).set_params(random_state=None)
+    again._draw_seed = lambda: setattr(again, "_seed", clf._seed)
+    assert_same(clf, again.fit(X, y))
+
+
+def test_a_warm_start_goes_on_from_the_network_of_then(kill, tmp_path):
+    params = {"warm_start": True, "lr_schedule": None, "backbone_params": {"dropout": 0.2}}
+    first = clone(PLAIN).set_params(**params).fit(X, y)
+    whole, killed, other = (pickle.loads(pickle.dumps(first)) for _ in range(3))
+    whole.fit(X, y)
+    kill(10)
+    with pytest.raises(Killed):
+        killed.fit(X, y, checkpoint=tmp_path / "state")
+    kill(None)
+    with pytest.raises(ValueError, match="differs in the fitted network"):
+        other.partial_fit(X, y).fit(X, y, checkpoint=tmp_path / "state")
+    assert_same(whole, first.fit(X, y, checkpoint=tmp_path / "state"))
+
+
+def test_each_fit_has_a_file_of_its_own_in_a_folder(kill, tmp_path):
+    """Through a search and a pipeline, some fits of which are complete."""
+    pipeline = make_pipeline(StandardScaler(), clone(PLAIN))
+    search = GridSearchCV(pipeline, {"topkclassifier__lr": [1e-3, 1e-2]}, cv=2)
+    search.set_params(error_score="raise")
+    given = {"topkclassifier__checkpoint": tmp_path}
+    kill(40)
+    with pytest.raises(Killed):
+        clone(search).fit(X, y, **given)
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith("fit-")
+    kill(None)
+    again = clone(search).fit(X, y, **given)
+    assert list(tmp_path.iterdir()) == []
+    assert_same(clone(search).fit(X, y).best_estimator_[-1], again.best_estimator_[-1])
+
+
+def test_an_interrupted_fit_can_go_on(monkeypatch, tmp_path):
+    whole = clone(PLAIN).fit(X, y)
+    step, left = SetNet.train_step, iter([1] * 10)
+
+    def interrupted(net, *args, **kwargs):
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return step(net, *args, **kwargs)
+
+    monkeypatch.setattr(SetNet, "train_step", interrupted)
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        clone(PLAIN).fit(X, y, checkpoint=tmp_path / "state")
+    monkeypatch.setattr(SetNet, "train_step", step)
+    assert_same(whole, clone(PLAIN).fit(X, y, checkpoint=tmp_path / "state"))
+    assert list(tmp_path.iterdir()) == []
+
+
+class Counter(Callback):
+    """Hold what is no data."""
+
+    def on_epoch_end(self, net, **kwargs):
+        self.seen = object()
+
+
+def test_what_cannot_be_kept_is_named(tmp_path):
+    with pytest.raises(ValueError, match="cannot keep seen=.*of the callback 'Counter'"):
+        clone(PLAIN).set_params(callbacks=[Counter()]).fit(X, y, checkpoint=tmp_path)
+    with pytest.raises(FileNotFoundError, match="checkpoint=.*there is no folder"):
+        clone(PLAIN).fit(X, y, checkpoint=tmp_path / "no" / "state")
+
+
+def test_watching_callbacks_begin_anew(kill, tmp_path, capsys):
+    clf = clone(PLAIN).set_params(callbacks=[PrintLog(), ProgressBar()], verbose=1)
+    kill(10)
+    with pytest.raises(Killed):
+        clone(clf).fit(X, y, checkpoint=tmp_path)
+    kill(None)
+    assert_same(clone(clf).fit(X, y), clone(clf).fit(X, y, checkpoint=tmp_path))
+
+
+def test_kills_of_the_process_lose_nothing():
+    script = Path(__file__).with_name("killing.py")
+    done = subprocess.run([sys.executable, script, "top_k", "4", "0"], capture_output=True)
+    assert done.returncode == 0, done.stderr
