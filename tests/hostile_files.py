@@ -43,6 +43,14 @@ def signed(text, content):
     return with_header(header, data)
 
 
+def with_tensors(content, n_tensors):
+    """Return a file with many more tensors, all of them empty."""
+    header, data = header_of(content)
+    empty = {"dtype": "F32", "shape": [0], "data_offsets": [len(data), len(data)]}
+    header |= {f"network.{i}": empty for i in range(n_tensors)}
+    return with_header(header, data)
+
+
 def with_document(content, change):
     """Return a file whose document was changed in place, and its checksum with it."""
     document = document_of(content)
@@ -226,5 +234,34 @@ def main(path, stride, offset):
     print(json.dumps(report))
 
 
+def measure(folder):
+    """Load every file of a folder; print the outcomes, and the memory and time it takes."""
+    from sksetvalued import load
+
+    warnings.simplefilter("ignore")
+    paths = sorted(Path(folder).iterdir())
+    importlib.import_module("torchvision")
+    report = {}
+    for path in [paths[0], *paths]:
+        Path("/proc/self/clear_refs").write_text("5")
+        before, start = resident("VmRSS"), time.perf_counter()
+        try:
+            load(path)
+            outcome = "loaded"
+        except ValueError:
+            outcome = "refused"
+        report[path.name] = outcome, resident("VmHWM") - before, time.perf_counter() - start
+    print(json.dumps(report))
+
+
+def resident(what):
+    """Return the resident memory of this process in megabytes, now or at its peak."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(what)).split()[1]) / 1024
+
+
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    if sys.argv[1] == "--memory":
+        measure(sys.argv[2])
+    else:
+        main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

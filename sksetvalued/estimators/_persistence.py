@@ -422,6 +422,8 @@ def _rebuild_rule(cls, document, decode):
     if fitted.keys() != expected:
         raise ValueError(f"its rule has the attributes {sorted(fitted)}")
     vars(rule).update(fitted)
+    if hasattr(rule, "_threshold") and rule._threshold is None and not rule._every_class:
+        raise ValueError("its rule has no threshold")
     return rule
 
 
@@ -448,9 +450,9 @@ def _check_agreement(model):
 def _check_inputs_agree(model):
     shape = model.input_shape_
     if model.input_kind_ == "table":
-        names = getattr(model, "feature_names_in_", np.empty(shape, object))
-        if shape != (model.n_features_in_,) or names.shape != shape:
-            raise ValueError(f"its samples have the shape {shape} and {len(names)} names")
+        names = getattr(model, "feature_names_in_", None)
+        if shape != (model.n_features_in_,) or (names is not None and names.shape != shape):
+            raise ValueError(f"its samples have the shape {shape}, unlike their names")
     if model.input_kind_ == "image" and (len(shape) != 3 or not hasattr(model, "_image_range")):
         raise ValueError(f"its images have the shape {shape}")
 

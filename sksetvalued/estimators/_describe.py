@@ -1,0 +1,206 @@
+"""What a file says of a fitted estimator."""
+
+import copy
+
+import numpy as np
+import sklearn
+import torch
+
+from .._randomness import OwnGenerator
+from .._version import __version__
+from ..networks._torchvision import named_weights
+from ..rules import AverageK, TopK
+from . import _allowed
+from ._average_k import AverageKClassifier
+from ._container import pack
+from ._deep import bare_module
+from ._json import Decoder, NotEncodable, encode
+from ._sparse_top import SparseTopClassifier
+from ._top_k import TopKClassifier
+
+NETWORK = "network."
+#: What is made anew when a file is loaded.
+REBUILT = {"net_", "rule_", "history_", "device_", "_network_params"}
+#: The estimators that can be saved, and the rules that they may hold.
+ESTIMATORS = {
+    cls.__name__: (cls, rule)
+    for cls, rule in {
+        TopKClassifier: TopK,
+        AverageKClassifier: AverageK,
+        SparseTopClassifier: AverageK,
+    }.items()
+}
+
+ALTERNATIVE = "or use joblib.dump, whose files run code when loaded and must be trusted"
+REMEDIES = {
+    "backbone": (
+        "keep the weights, safetensors.torch.save_file(model.net_.module_.state_dict(), path), "
+        f"and build the model from your own code; {ALTERNATIVE}"
+    ),
+    "transform": (
+        "save copy.copy(model).set_params(transform=None), and after loading call "
+        f"set_params(transform=...) again; {ALTERNATIVE}"
+    ),
+    "loss": f"give the loss by its name and its arguments in loss_params; {ALTERNATIVE}",
+}
+
+
+def dump(model):
+    """Return the bytes of a file of a fitted estimator."""
+    _check_loss(copy.copy(model))
+    tensors = {}
+    return pack(_describe(model, tensors), tensors)
+
+
+def _check_loss(model):
+    """Raise if the loss was changed since `fit` to one that the network is not for.
+
+    A loss is made anew when a file is loaded, and may choose or multiply what the network gives.
+    """
+    criterion = model._criterion(1, torch.Generator())
+    model._check_head(bare_module(model.net_), criterion)
+    output = torch.arange(1.0, 1 + model._n_outputs, device=model.net_.device)[None]
+    output = (output, -output) if criterion.head == "two_head" else output
+    if not torch.equal(criterion.scores(output), model.net_.criterion_.scores(output)):
+        raise ValueError(
+            f"loss={model.loss!r} with loss_params={model.loss_params!r} and the other parameters "
+            "of the loss would give other scores than the loss that the network was trained "
+            "with: set them back to what they were in `fit`, or fit again, before saving."
+        )
+
+
+def _describe(model, tensors):
+    """Return the document of a file, and put the tensors into `tensors`."""
+    module = bare_module(model.net_)
+    tensors.update({NETWORK + name: t for name, t in module.state_dict().items()})
+    params, left_out = _of_the_model(model.get_params(deep=False))
+    state = training_state(model.net_) if model.net_.resumable else None
+    if model.net_.resumable and not _allowed.is_training_state(state):
+        left_out.append("training state")
+        state = None
+    network = _of_the_network(model._network_params)
+    fitted = {
+        k: v for k, v in vars(model).items() if k not in model.get_params() and k not in REBUILT
+    }
+    return {
+        "versions": _versions(),
+        "estimator": type(model).__name__,
+        "params": _encode_params("params", params, tensors),
+        "left_out": left_out,
+        "network": _encode_params("network", network, tensors),
+        "fitted": _encode_fitted("fitted", fitted, _allowed.FITTED, tensors),
+        "rule": _describe_rule(model, tensors),
+        "training": encode(state, tensors, "training"),
+        "history": _encode_fitted(
+            "history", {"rows": list(model.history_)}, {"rows": _allowed.is_history}, tensors
+        ),
+    }
+
+
+def _of_the_model(params):
+    """Return the parameters that a file may hold, and the names of those left out."""
+    kept = {k: v for k, v in params.items() if k not in _allowed.OF_THE_MACHINE}
+    left_out = [name for name in ("callbacks", "compile") if params[name]]
+    if isinstance(kept["optimizer"], str | type):
+        net_params = _allowed.of_the_optimizer(kept["optimizer"], kept["net_params"])
+        if net_params.keys() != (kept["net_params"] or {}).keys():
+            left_out.append("net_params")
+        kept["net_params"] = net_params or None
+    if not _allowed.PARAMS["weights"](kept["weights"]):
+        left_out.append("weights")
+        kept["weights"] = None
+    return kept, left_out
+
+
+def _of_the_network(params):
+    """Return the description of the network, with what torchvision set for its weights."""
+    backbone, weights = params["backbone"], params["weights"]
+    own = dict(params["backbone_params"] or {})
+    if backbone in ("googlenet", "inception_v3") and named_weights(backbone, weights):
+        own.setdefault("transform_input", True)
+    return {"backbone": backbone, "backbone_params": own or None}
+
+
+def training_state(net):
+    """Return what a training needs to go on, by the names of parameters and modules.
+
+    Parameters
+    ----------
+    net : SetNet
+
+    Returns
+    -------
+    state : dict
+    """
+    module = bare_module(net)
+    known = {} if net.optimizer_ is None else net.optimizer_.state
+    generators = {
+        name: {"seed": own.seed, "states": own.__getstate__()["_states"]}
+        for name, own in own_generators(module).items()
+    }
+    of_parameters = {n: dict(known[p]) for n, p in module.named_parameters() if p in known}
+    return {"optimizer": of_parameters, "generators": generators}
+
+
+def own_generators(module):
+    """Return the generators of the modules by their names."""
+    owners = {name: getattr(m, "generator", None) for name, m in module.named_modules()}
+    return {name: own for name, own in owners.items() if isinstance(own, OwnGenerator)}
+
+
+def _describe_rule(model, tensors):
+    rule = getattr(model, "rule_", None)
+    if rule is None:
+        return None
+    params = rule.get_params(deep=False)
+    fitted = {k: v for k, v in vars(rule).items() if k not in params}
+    return {
+        "rule": type(rule).__name__,
+        "params": _encode_fitted(
+            "rule", params, dict.fromkeys(params, _allowed.is_plain), tensors
+        ),
+        "fitted": _encode_fitted("rule", fitted, _allowed.RULE, tensors),
+    }
+
+
+def _versions():
+    versions = {"sksetvalued": __version__, "torch": torch.__version__}
+    return versions | {"numpy": np.__version__, "sklearn": sklearn.__version__}
+
+
+def _encode_params(group, params, tensors):
+    return {k: _encode_param(group, k, v, tensors) for k, v in params.items()}
+
+
+def _encode_param(group, name, value, tensors):
+    remedy = REMEDIES.get(
+        name,
+        f"prediction does not need it: save copy.copy(model).set_params({name}=...) with "
+        f"another value, such as the default; {ALTERNATIVE}",
+    )
+    try:
+        return _encode("the parameter", f"{group}.", {name: value}, _allowed.PARAMS, tensors)[name]
+    except NotEncodable as error:
+        raise ValueError(
+            f"{name} cannot be written without code, it holds {error}: {remedy}."
+        ) from error
+    except _allowed.NotAllowed as error:
+        raise ValueError(f"{name} cannot be written, as {error}: {remedy}.") from error
+
+
+def _encode_fitted(group, values, known, tensors):
+    try:
+        return _encode("the attribute", f"{group}.", values, known, tensors)
+    except (NotEncodable, _allowed.NotAllowed) as error:
+        raise ValueError(
+            f"a fitted attribute ({group}) cannot be written without code, it holds {error}: "
+            f"labels must be strings or numbers; {ALTERNATIVE}."
+        ) from error
+
+
+def _encode(what, prefix, values, known, tensors):
+    """Return values as JSON, once they are known to be such that a file may set them."""
+    encoded = {k: encode(v, tensors, f"{prefix}{k}") for k, v in values.items()}
+    decode = Decoder(tensors)
+    _allowed.check(what, {k: decode(v) for k, v in encoded.items()}, known)
+    return encoded

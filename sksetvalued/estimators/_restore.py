@@ -1,0 +1,204 @@
+"""A fitted estimator from what a file says of it."""
+
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+from skorch.history import History
+
+from .. import training
+from ..networks._rebuild import rebuild_network
+from . import _allowed
+from ._container import unpack
+from ._describe import ESTIMATORS, NETWORK
+from ._json import Decoder
+from ._sparse_top import SparseTopClassifier
+
+#: Fitted attributes that an estimator may lack.
+OPTIONAL = {"feature_names_in_", "n_features_in_", "_image_range"}
+OF_LABEL_SETS = {"average_size_", "largest_size_", "_form", "_seen", "_shift_invariant"}
+#: What a document holds.
+PARTS = {
+    *("estimator", "fitted", "format", "history", "left_out", "network", "params", "rule"),
+    *("training", "versions"),
+}
+#: What may be left out of it.
+LEFT_OUT = {"callbacks", "compile", "net_params", "training state", "weights"}
+#: What can be wrong with a description that is well formed.
+OF_DESCRIPTIONS = (
+    *(ValueError, TypeError, KeyError, AttributeError, IndexError, RuntimeError),
+    *(RecursionError, MemoryError, ArithmeticError, NotImplementedError),
+)
+
+
+def restore(data, name, here):
+    """Return the estimator that the bytes of a file describe.
+
+    Parameters
+    ----------
+    data : bytes
+    name : str
+        What is read, for messages.
+    here : dict
+        The parameters `device`, `compile` and `net_params`.
+    """
+    try:
+        document, tensors = unpack(data)
+    except ValueError as error:
+        raise ValueError(f"{name} {error}.") from error
+    try:
+        model = _rebuild(document, tensors, here)
+        left_out = _left_out(document, here)
+    except OF_DESCRIPTIONS as error:
+        raise ValueError(
+            f"{name} does not describe an estimator that this version can build: "
+            f"{type(error).__name__ if not str(error) else error}."
+        ) from error
+    if left_out:
+        warnings.warn(
+            f"{', '.join(left_out)} of the training are not restored from {name}: they concern "
+            "the machine or hold code. Give them to load, or use set_params, to train further.",
+            UserWarning,
+            stacklevel=3,
+        )
+    return model
+
+
+def _left_out(document, here):
+    """Return the names of the parameters that are set neither by the file nor by the reader."""
+    names = set(document["left_out"])
+    if not names <= LEFT_OUT:
+        raise ValueError(f"it leaves out {sorted(names)[:5]}")
+    return sorted(name for name in names if not here.get(name))
+
+
+def _rebuild(document, tensors, here):
+    """Return the estimator that a document describes."""
+    if document.keys() != PARTS:
+        raise ValueError(f"its parts are {sorted(document)}")
+    if document["estimator"] not in ESTIMATORS:
+        raise ValueError(f"its estimator {document['estimator']!r:.50} is unknown")
+    cls, rule = ESTIMATORS[document["estimator"]]
+    decode = Decoder(tensors)
+    model = cls(**_params(document["params"], set(cls._get_param_names()), decode, here))
+    vars(model).update(_decoded("the attribute", document["fitted"], decode, _allowed.FITTED))
+    network = _decoded("the parameter", document["network"], decode, _allowed.NETWORK)
+    if network.keys() != _allowed.NETWORK.keys():
+        raise ValueError(f"its network has the parts {sorted(network)}")
+    model._network_params = {**network, "weights": None}
+    if document["rule"] is not None:
+        model.rule_ = _rebuild_rule(rule, document["rule"], decode)
+    _check_agreement(model)
+    model.device_ = training.resolve_device(model.device)
+    model.net_ = _rebuild_net(model, tensors)
+    _restore_training(model, decode(document["training"]))
+    known = {"rows": _allowed.is_history}
+    history = _decoded("the history", document["history"], decode, known)
+    model.history_ = model.net_.history = History(history["rows"])
+    return model
+
+
+def _restore_training(model, state):
+    """Let the next training of a net go on where the one of the file ended."""
+    model.net_.resumable = model.warm_start or state is not None
+    if state is None:
+        return
+    if not _allowed.is_training_state(state):
+        raise ValueError("it has a malformed state of the training")
+    module = bare_module(model.net_)
+    generators = own_generators(module)
+    if generators.keys() != state["generators"].keys():
+        raise ValueError(f"it has generators of {sorted(state['generators'])}")
+    for name, own in generators.items():
+        torch.Generator().set_state(state["generators"][name]["states"].get("cpu", own_state()))
+        own.__dict__.update(seed=state["generators"][name]["seed"])
+    _restore_optimizer(model.net_.optimizer_, dict(module.named_parameters()), state["optimizer"])
+
+
+def _decoded(what, values, decode, known):
+    values = {k: decode(v) for k, v in values.items()}
+    _allowed.check(what, values, known)
+    return values
+
+
+def _params(params, names, decode, here):
+    """Return the parameters of the file, with those of the reader."""
+    params = _decoded("the parameter", params, decode, _allowed.PARAMS)
+    if params.keys() | set(_allowed.OF_THE_MACHINE) != names:
+        raise ValueError(f"it has the parameters {sorted(params)}")
+    own = params["net_params"] or {}
+    if own.keys() != _allowed.of_the_optimizer(params["optimizer"], own).keys():
+        raise ValueError(f"no file may set net_params to {own!r:.100}")
+    params["net_params"] = {**own, **here["net_params"]} or None
+    return {**params, "compile": here["compile"], "device": here["device"]}
+
+
+def _rebuild_rule(cls, document, decode):
+    """Return the rule as it was fitted; the parameters of the model may have changed since."""
+    if document.keys() != {"fitted", "params", "rule"}:
+        raise ValueError(f"its rule has the parts {sorted(document)}")
+    if document["rule"] != cls.__name__:
+        raise ValueError(f"its rule is {document['rule']!r:.50} instead of {cls.__name__}")
+    known = dict.fromkeys(cls._get_param_names(), _allowed.is_plain)
+    rule = cls(**_decoded("the parameter", document["params"], decode, known))
+    fitted = _decoded("the attribute", document["fitted"], decode, _allowed.RULE)
+    expected = vars(cls(1).fit(np.zeros((1, 2)))).keys() - known.keys()
+    if fitted.keys() != expected:
+        raise ValueError(f"its rule has the attributes {sorted(fitted)}")
+    vars(rule).update(fitted)
+    if hasattr(rule, "_threshold") and rule._threshold is None and not rule._every_class:
+        raise ValueError("its rule has no threshold")
+    return rule
+
+
+def _check_agreement(model):
+    """Raise unless the attributes of an estimator are all there and of the same classes."""
+    wanted = _allowed.FITTED.keys() - OPTIONAL
+    wanted -= set() if isinstance(model, SparseTopClassifier) else OF_LABEL_SETS
+    names = vars(model).keys() & _allowed.FITTED.keys()
+    if not wanted <= names <= wanted | OPTIONAL:
+        raise ValueError(f"it has the attributes {sorted(names)}")
+    rule = getattr(model, "rule_", None)
+    if rule is None and not isinstance(model, SparseTopClassifier):
+        raise ValueError("it has no rule")
+    n_classes = len(model.classes_)
+    lengths = [n_classes, len(model.class_counts_)]
+    lengths += [len(v) for v in [model._log_class_weight] if v is not None]
+    lengths += [] if rule is None else [rule.n_classes_]
+    lengths += [] if rule is None or rule.prior_ is None else [len(rule.prior_)]
+    if len(set(lengths)) > 1 or n_classes < 2:
+        raise ValueError(f"its parts are of {lengths} classes")
+    _check_inputs_agree(model)
+
+
+def _check_inputs_agree(model):
+    shape = model.input_shape_
+    if model.input_kind_ == "table":
+        names = getattr(model, "feature_names_in_", None)
+        if shape != (model.n_features_in_,) or (names is not None and names.shape != shape):
+            raise ValueError(f"its samples have the shape {shape}, unlike their names")
+    if model.input_kind_ == "image" and (len(shape) != 3 or not hasattr(model, "_image_range")):
+        raise ValueError(f"its images have the shape {shape}")
+
+
+def _rebuild_net(model, tensors):
+    """Return the trained net, with a new optimizer."""
+    # The positions of the training samples, which some losses keep, are of no use any more.
+    generator = torch.Generator().manual_seed(0)
+    criterion = model._criterion(1, generator)
+    state = {k.removeprefix(NETWORK): t for k, t in tensors.items() if k.startswith(NETWORK)}
+    module = rebuild_network(
+        model._network_params["backbone"],
+        model._network_params["backbone_params"],
+        model.input_shape_,
+        model._n_outputs,
+        criterion.head,
+        state,
+        generator,
+    )
+    if len(model.input_shape_) == 3:
+        module = module.to(memory_format=torch.channels_last)
+    in_memory = SimpleNamespace(in_memory=model.input_kind_ in ("table", "image"))
+    options = model._options("partial_fit")
+    return training.make_net(module, criterion, in_memory, None, 1, options)

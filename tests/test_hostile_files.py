@@ -1,0 +1,156 @@
+"""What hostile files do: nothing, and in little memory."""
+
+import json
+import os
+import subprocess
+import sys
+
+import hostile_files
+import numpy as np
+import pytest
+from hostile_files import COMPILER, with_document
+from sklearn.datasets import make_blobs
+
+from sksetvalued import AverageKClassifier, load, save
+
+X, Y = make_blobs(120, n_features=5, centers=6, random_state=0)
+IMAGES = np.random.default_rng(0).integers(0, 256, (30, 12, 12, 3), dtype=np.uint8)
+
+
+def fitted(cls=AverageKClassifier, X=X, y=Y, **params):
+    return cls(**{"k": 2, "max_epochs": 2, "random_state": 0, **params}).fit(X, y)
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    """A file of save, the catalogue of changes to which is used."""
+    path = tmp_path_factory.mktemp("good") / "m"
+    save(fitted(validation_fraction=0.2), path)
+    return path
+
+
+class TestCatalogue:
+    @pytest.mark.parametrize(
+        "key", ["compile__options", "callbacks__lr_schedule__policy", "iterator_train__timeout"]
+    )
+    def test_a_file_does_not_say_how_the_machine_runs(self, good, tmp_path, key):
+        def forge(document):
+            document["params"].update(net_params={"dict": {key: COMPILER}})
+
+        def compiled(document):
+            document["params"].update(compile=True)
+
+        for change in (forge, compiled):
+            (tmp_path / "m").write_bytes(with_document(good.read_bytes(), change))
+            with pytest.raises(ValueError, match="no file may set"):
+                load(tmp_path / "m")
+
+    def run(self, path, stride, offset=0):
+        command = [sys.executable, hostile_files.__file__, path, str(stride), str(offset)]
+        run = subprocess.run(command, capture_output=True, text=True, check=True)
+        return json.loads(run.stdout)
+
+    def check(self, report):
+        assert report["tripped"] == report["raised"] == {}
+        assert report["slowest"] < 5
+        assert report["megabytes"] < 100
+
+    def test_a_sample_of_the_catalogue(self, good):
+        report = self.run(good, 89)
+        self.check(report)
+        assert sum(report["outcomes"].values()) > 90
+        assert report["outcomes"]["refused"] > report["outcomes"]["used"]
+
+    @pytest.mark.slow
+    @pytest.mark.timeout(3600)
+    def test_the_catalogue(self, good):
+        report = self.run(good, 1)
+        self.check(report)
+        assert sum(report["outcomes"].values()) > 8000
+
+    def test_the_tripwire_sees(self, tmp_path):
+        actions = {
+            "subprocess.run(['true'])": "subprocess.Popen",
+            "os.system('true')": "os.system",
+            "os.fork() or os._exit(0)": "os.fork",
+            "open('tripped', 'w')": "open tripped w",
+            "os.open('tripped', os.O_CREAT | os.O_WRONLY)": "open tripped",
+            "open('/etc/hostname')": "open /etc/hostname",
+            "importlib.import_module('wave')": "import wave",
+            "socket.create_connection(('127.0.0.1', 9), 0.01)": "socket.",
+            "pickle.loads(pickle.dumps(json.dumps))": "pickle.find_class",
+        }
+        program = f"""
+import contextlib, importlib, json, os, pickle, socket, subprocess
+from hostile_files import Tripwire
+wire, seen = Tripwire("the file"), []
+for action in {list(actions)!r}:
+    with contextlib.suppress(OSError), wire:
+        exec(action)
+    seen.append(wire.tripped)
+print(json.dumps(seen))
+"""
+        folder = os.path.dirname(hostile_files.__file__)
+        run = subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": folder},
+        )
+        for tripped, (action, name) in zip(json.loads(run.stdout), actions.items(), strict=True):
+            assert any(name in event for event in tripped), action
+
+
+class TestMemory:
+    """A file costs at most four times its size and 50 MB, whatever it says."""
+
+    def peaks(self, folder, files):
+        """Return the megabytes that loading takes at its peak, by name of the file."""
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+        command = [sys.executable, hostile_files.__file__, "--memory", str(folder)]
+        run = subprocess.run(command, capture_output=True, text=True, check=True)
+        return json.loads(run.stdout)
+
+    @pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="not on Linux")
+    def test_files_that_describe_more_than_they_hold(self, good, tmp_path):
+        table = good.read_bytes()
+        save(fitted(X=IMAGES, y=np.arange(30) % 3, max_epochs=1), tmp_path / "image")
+        image = (tmp_path / "image").read_bytes()
+        (tmp_path / "image").unlink()
+        layers = {"tuple": [1] * 300_000}
+        long = {"object": False, "shape": [2000], "data": ["x" * 50_000] + [""] * 1999}
+        changes = {
+            "vit_h_14": lambda d: d["network"].update(backbone="vit_h_14"),
+            "regnet": lambda d: d["network"].update(backbone="regnet_y_128gf"),
+            "layers": lambda d: d["network"].update(backbone=layers),
+            "depth": lambda d: d["network"].update(
+                backbone="densenet40_40", backbone_params={"dict": {"depth": 3 * 10**6 + 4}}
+            ),
+            "features": lambda d: d["fitted"].update(input_shape_={"tuple": [10**9]}),
+            "pixels": lambda d: d["fitted"].update(input_shape_={"tuple": [3, 16_000, 16_000]}),
+            "strings": lambda d: d["fitted"].update(classes_={"strings": long}),
+            "sizes": lambda d: d["fitted"].update(largest_size_=10**9),
+            "estimates": lambda d: d["params"].update(
+                loss="role", loss_params={"dict": {"n_samples": 10**5, "n_classes": 10**5}}
+            ),
+        }
+        files = {f"{k} table": with_document(table, change) for k, change in changes.items()}
+        files |= {f"{k} image": with_document(image, change) for k, change in changes.items()}
+        files["values"] = hostile_files.signed("[" + "[]," * 5_000_000 + "1]", table)
+        files["tensors"] = hostile_files.with_tensors(table, 200_000)
+        for name, (outcome, megabytes, seconds) in self.peaks(tmp_path, files).items():
+            assert outcome == "refused" or name == "pixels image", name
+            assert megabytes <= 4 * len(files[name]) / 2**20 + 50, name
+            assert seconds < 10, name
+
+    @pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="not on Linux")
+    def test_a_large_model(self, tmp_path):
+        model = fitted(backbone=(2000, 2000, 2000), max_epochs=1)
+        save(model, tmp_path / "m")
+        content = (tmp_path / "m").read_bytes()
+        outcome, megabytes, _ = self.peaks(tmp_path, {"m": content})["m"]
+        assert outcome == "loaded"
+        assert megabytes <= 4 * len(content) / 2**20 + 50
