@@ -25,7 +25,7 @@ def fitted(cls=AverageKClassifier, X=X, y=Y, **params):
 def good(tmp_path_factory):
     """A file of save, the catalogue of changes to which is used."""
     path = tmp_path_factory.mktemp("good") / "m"
-    save(fitted(validation_fraction=0.2), path)
+    save(fitted(validation_fraction=0.2, warm_start=True), path)
     return path
 
 

@@ -1,5 +1,7 @@
 """Backbones, heads and weights: shapes, parameter counts, refusals."""
 
+import time
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch import nn
 
 from sksetvalued.networks import ChannelStatistics, CosineHead, backbone_names, build_network
+from sksetvalued.networks._rebuild import rebuild_network
 
 
 def build(backbone=None, shape=(3, 32, 32), n_classes=5, params=None, weights=None, **kwargs):
@@ -359,3 +362,82 @@ def test_every_classification_model_of_torchvision_is_known():
     names = backbone_names()
     assert {*FAMILIES, "resnet50", "vit_b_16", "vgg16", "alexnet", "inception_v3"} <= set(names)
     assert not {"fcn_resnet50", "fasterrcnn_resnet50_fpn", "raft_large"} & set(names)
+
+
+# -- networks rebuilt around their weights -----------------------------------------------------
+
+FAMILIES = [
+    *("alexnet", "convnext_tiny", "densenet121", "efficientnet_b0", "efficientnet_v2_s"),
+    *("googlenet", "inception_v3", "maxvit_t", "mobilenet_v2", "mobilenet_v3_small"),
+    *("regnet_y_400mf", "resnet50", "resnext50_32x4d", "swin_t", "swin_v2_t", "vgg11_bn"),
+    *("vit_b_16", "wide_resnet50_2"),
+]
+SMALL = ["mnasnet0_5", "shufflenet_v2_x0_5", "squeezenet1_1", "regnet_x_400mf"]
+
+
+def rebuilt(backbone, network, shape, params=None, head="linear", n_classes=5):
+    state, generator = network.state_dict(), torch.Generator()
+    return rebuild_network(backbone, params, shape, n_classes, head, state, generator)
+
+
+@pytest.mark.parametrize(
+    "backbone", SMALL + [pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES]
+)
+def test_models_of_torchvision_are_rebuilt_around_their_weights(backbone):
+    shape = (3, 299, 299) if backbone == "inception_v3" else (3, 224, 224)
+    network = build(backbone, shape).eval()
+    again = rebuilt(backbone, network, shape).eval()
+    assert again.head.weight.data_ptr() == network.head.weight.data_ptr()
+    x = images(1, *shape)
+    with torch.no_grad():
+        torch.testing.assert_close(again(x), network(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("backbone", "shape", "params"),
+    [
+        (None, (7,), None),
+        ((5, 4), (7,), None),
+        ((), (7,), None),
+        ("mlp", (3, 8, 8), {"hidden": (6,), "dropout": 0.5}),
+        (None, (1, 9, 9), {"widths": (4, 8)}),
+        ("densenet40_40", (3, 8, 8), {"depth": 10, "growth": 4}),
+    ],
+)
+@pytest.mark.parametrize("head", ["linear", "cosine", "two_head"])
+def test_built_in_networks_are_rebuilt_around_their_weights(backbone, shape, params, head):
+    before = torch.get_rng_state()
+    network = build(backbone, shape, params=params, head=head, generator=torch.Generator())
+    again = rebuilt(backbone, network, shape, params, head)
+    assert str(again) == str(network)
+    assert torch.equal(before, torch.get_rng_state())
+    x = images(2, *shape) if len(shape) > 1 else torch.ones(2, *shape)
+    with torch.no_grad():
+        torch.testing.assert_close(again.eval()(x), network.eval()(x), rtol=0, atol=0)
+
+
+@pytest.mark.slow
+def test_no_model_takes_long_to_describe():
+    """Without its weights; drawing them without memory takes half a minute for some."""
+    head = {"head.weight": torch.zeros(5, 1), "head.bias": torch.zeros(5)}
+    for name in backbone_names():
+        shape, start = (3, 224, 224), time.perf_counter()
+        with pytest.raises(ValueError, match="its network (lacks|has)"):
+            rebuild_network(name, None, shape, 5, "linear", head, torch.Generator())
+        assert time.perf_counter() - start < 5, name
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: s.pop("head.bias"), "lacks"),
+        (lambda s: s.update(more=torch.zeros(1)), "does not know"),
+        (lambda s: s.update({"head.bias": torch.zeros(6)}), r"shape \(6,\)"),
+        (lambda s: s.update({"head.bias": torch.zeros(5, dtype=torch.int64)}), "torch.int64"),
+    ],
+)
+def test_weights_of_another_network_are_named(change, message):
+    state = dict(build((8,), (7,)).state_dict())
+    change(state)
+    with pytest.raises(ValueError, match=message):
+        rebuild_network((8,), None, (7,), 5, "linear", state, torch.Generator())

@@ -2,7 +2,11 @@
 
 import copy
 import json
+import os
 import pickle
+import subprocess
+import sys
+import time
 
 import joblib
 import numpy as np
@@ -236,6 +240,48 @@ class TestRoundTrip:
         assert not np.array_equal(loaded.decision_function(X), before)
         assert loaded.score(X, Y) > 0.9
 
+    @pytest.mark.parametrize("how", ["fit", "partial_fit"])
+    @pytest.mark.parametrize(
+        "params",
+        [
+            {"optimizer": "sgd"},
+            {"validation_fraction": 0.2, "loss": "noised_hinge"},
+            {"backbone_params": {"dropout": 0.3}, "optimizer": torch.optim.Adagrad},
+        ],
+    )
+    def test_training_goes_on_as_if_it_had_not_been_saved(self, tmp_path, how, params):
+        model = TopKClassifier(k=2, max_epochs=2, warm_start=True, random_state=0, **params)
+        first = {"classes": np.arange(6)} if how == "partial_fit" else {}
+        getattr(model, how)(X, Y, **first)
+        loaded = saved_and_loaded(model, tmp_path)
+        again = saved_and_loaded(loaded, tmp_path)
+        before = model.decision_function(X)
+        for m in (model, loaded, again):
+            getattr(m, how)(X, Y)
+        assert not np.array_equal(model.decision_function(X), before)
+        for m in (loaded, again):
+            np.testing.assert_array_equal(m.decision_function(X), model.decision_function(X))
+            assert [r["train_loss"] for r in m.history_] == [
+                r["train_loss"] for r in model.history_
+            ]
+
+    def test_an_optimizer_that_keeps_histories_begins_anew_with_a_warning(self, tmp_path):
+        params = {"optimizer": torch.optim.LBFGS, "batch_size": 120, "lr_schedule": None}
+        save(fitted(warm_start=True, weight_decay=None, **params), tmp_path / "m")
+        with pytest.warns(UserWarning, match="^optimizer state of the training"):
+            load(tmp_path / "m")
+
+    def test_networks_whose_user_made_them_half_as_large(self, tmp_path):
+        model = fitted(X=IMAGES, y=np.arange(30) % 3, max_epochs=1)
+        model.net_.module_.bfloat16()
+        loaded = saved_and_loaded(model, tmp_path)
+        assert loaded.net_.module_.head.weight.dtype == torch.bfloat16
+        with torch.no_grad():
+            images = torch.from_numpy(IMAGES).permute(0, 3, 1, 2)
+            np.testing.assert_array_equal(
+                *(m.net_.module_.eval()(images).float() for m in (model, loaded))
+            )
+
     def test_a_file_can_be_written_over(self, tmp_path):
         first, second = fitted(), fitted(random_state=1)
         saved_and_loaded(first, tmp_path)
@@ -270,6 +316,115 @@ class TestRoundTrip:
         loaded = saved_and_loaded(model, tmp_path)
         assert loaded.device == "auto"
         np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+
+
+class TestWriting:
+    """Where and how the file is written."""
+
+    @pytest.fixture
+    def model(self):
+        return fitted(max_epochs=1)
+
+    def test_names_in_bytes(self, model, tmp_path):
+        save(model, os.fsencode(tmp_path / "m"))
+        assert load(os.fsencode(tmp_path / "m")).k == 2
+        with pytest.raises(FileNotFoundError, match="no file '.*absent'"):
+            load(os.fsencode(tmp_path / "absent"))
+
+    @pytest.mark.skipif(os.name != "posix", reason="modes of POSIX")
+    @pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o027, 0o640), (0, 0o666)])
+    def test_the_mode_is_that_of_the_umask(self, model, tmp_path, mask, mode):
+        before = os.umask(mask)
+        try:
+            save(model, tmp_path / "new")
+            (tmp_path / "old").touch(0o600)
+            save(model, tmp_path / "old")
+        finally:
+            os.umask(before)
+        assert (tmp_path / "new").stat().st_mode & 0o777 == mode
+        assert (tmp_path / "old").stat().st_mode & 0o777 == 0o600 & ~mask
+
+    def test_links_are_written_through(self, model, tmp_path):
+        (tmp_path / "folder").mkdir()
+        (tmp_path / "link").symlink_to(tmp_path / "folder" / "m")
+        for _ in range(2):
+            save(model, tmp_path / "link")
+            assert (tmp_path / "link").is_symlink()
+            assert load(tmp_path / "folder" / "m").k == 2
+        assert [p.name for p in (tmp_path / "folder").iterdir()] == ["m"]
+        (tmp_path / "round").symlink_to(tmp_path / "round")
+        with pytest.raises(OSError, match="round"):
+            save(model, tmp_path / "round")
+
+    @pytest.mark.parametrize("name", ["a\0b", "a" * 300, "\ud800", "", "."])
+    def test_names_that_no_file_can_have(self, model, tmp_path, name, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(OSError) as info:
+            save(model, name)
+        assert info.value.filename == name
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_long_name(self, model, tmp_path):
+        save(model, tmp_path / ("a" * 255))
+        assert load(tmp_path / ("a" * 255)).k == 2
+
+    @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="not on Linux")
+    def test_what_is_no_file_is_left_alone(self, model):
+        with pytest.raises(OSError, match=r"is no file: '/dev/full'"):
+            save(model, "/dev/full")
+
+    def test_a_full_disk(self, model, tmp_path):
+        """A limit on the size of files stands in for it."""
+        resource = pytest.importorskip("resource")
+        signal = pytest.importorskip("signal")
+        save(model, tmp_path / "m")
+        before = (tmp_path / "m").read_bytes()
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+        try:
+            with pytest.raises(OSError) as info:
+                save(model, tmp_path / "m")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            signal.signal(signal.SIGXFSZ, handler)
+        assert info.value.filename == str(tmp_path / "m")
+        assert (tmp_path / "m").read_bytes() == before
+        assert [p.name for p in tmp_path.iterdir()] == ["m"]
+
+    @pytest.mark.slow
+    @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+    def test_killed_at_any_moment(self, tmp_path):
+        """Of 100 processes killed in `save`, none leaves a broken file or litter that stays."""
+        models = [fitted(backbone=(1000, 1000), max_epochs=1, random_state=i) for i in range(2)]
+        for i, model in enumerate(models):
+            joblib.dump(model, tmp_path / f"model{i}")
+        path, rng = tmp_path / "folder" / "m", np.random.default_rng(0)
+        path.parent.mkdir()
+        save(models[0], path)
+        expected = [m.decision_function(X) for m in models]
+        program = """
+import itertools, joblib, sys
+from sksetvalued import save
+models = [joblib.load(f"{sys.argv[1]}/model{i}") for i in range(2)]
+print(flush=True)
+for model in itertools.cycle(models):
+    save(model, f"{sys.argv[1]}/folder/m")
+"""
+        seen = set()
+        for _ in range(100):
+            child = subprocess.Popen(
+                [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE
+            )
+            child.stdout.readline()
+            time.sleep(rng.uniform(0, 0.2))
+            child.kill()
+            child.communicate()
+            scores = load(path).decision_function(X)
+            seen.add([np.array_equal(scores, e) for e in expected].index(True))
+        assert seen == {0, 1}
+        save(models[0], path)
+        assert [p.name for p in path.parent.iterdir()] == ["m"]
 
 
 class TestRefusals:

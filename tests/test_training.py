@@ -394,9 +394,14 @@ def test_the_order_of_the_samples_can_be_kept(data):
         ("iterator_train__generator", "random_state"),
         ("iterator_train__nonsense", "known keys"),
         ("iterator_valid__shuffle", "known keys"),
+        ("compile__options", "torch._inductor.config"),
+        ("compile__backend", "must be one of"),
+        ("compile__dynamic", "must be one of"),
+        ("callbacks__lr_schedule__policy", "the parameter lr_schedule"),
+        ("callbacks__best_epoch__patience", "the parameter patience"),
     ],
 )
-def test_keys_of_the_iterators_without_effect_are_refused(kind, key, remedy, data, paths):
+def test_keys_without_effect_or_that_reach_a_compiler_are_refused(kind, key, remedy, data, paths):
     X, y = data if kind == "memory" else (paths, np.arange(12) % 2)
     clf = classifier(k=1, backbone=None, net_params={key: 3}, lr_schedule="one_cycle")
     with pytest.raises(ValueError, match=f"(?s)net_params.*{key}.*{remedy}"):

@@ -144,6 +144,33 @@ def is_state_of_generators(value):
     return known and all(torch.is_tensor(t) and t.dtype == torch.uint8 for t in states)
 
 
+def is_training_state(value):
+    """Return whether `value` holds what optimizers keep of parameters, and states of generators.
+
+    Optimizers that keep histories (LBFGS) or other shapes are none of those.
+    """
+    return (
+        isinstance(value, dict)
+        and value.keys() == {"generators", "optimizer"}
+        and all(by_name(_is_number_or_tensor)(v) for v in value["optimizer"].values())
+        and all(map(_is_state_of_generator, value["generators"].values()))
+    )
+
+
+def _is_number_or_tensor(value):
+    return is_number(value) or is_bool(value) or torch.is_tensor(value)
+
+
+def _is_state_of_generator(value):
+    return (
+        isinstance(value, dict)
+        and value.keys() == {"seed", "states"}
+        and is_int(value["seed"])
+        and isinstance(value["states"], dict)
+        and all(torch.is_tensor(t) and t.dtype == torch.uint8 for t in value["states"].values())
+    )
+
+
 def is_history(value):
     """Return whether `value` holds what was recorded of the epochs, and of their batches."""
     return isinstance(value, list) and all(map(_is_record, value))

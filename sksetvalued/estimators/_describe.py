@@ -76,7 +76,7 @@ def _describe(model, tensors):
     params, left_out = _of_the_model(model.get_params(deep=False))
     state = training_state(model.net_) if model.net_.resumable else None
     if model.net_.resumable and not _allowed.is_training_state(state):
-        left_out.append("training state")
+        left_out.append("optimizer state")
         state = None
     network = _of_the_network(model._network_params)
     fitted = {

@@ -11,7 +11,8 @@ from .. import training
 from ..networks._rebuild import rebuild_network
 from . import _allowed
 from ._container import unpack
-from ._describe import ESTIMATORS, NETWORK
+from ._deep import bare_module
+from ._describe import ESTIMATORS, NETWORK, own_generators
 from ._json import Decoder
 from ._sparse_top import SparseTopClassifier
 
@@ -24,7 +25,7 @@ PARTS = {
     *("training", "versions"),
 }
 #: What may be left out of it.
-LEFT_OUT = {"callbacks", "compile", "net_params", "training state", "weights"}
+LEFT_OUT = {"callbacks", "compile", "net_params", "optimizer state", "weights"}
 #: What can be wrong with a description that is well formed.
 OF_DESCRIPTIONS = (
     *(ValueError, TypeError, KeyError, AttributeError, IndexError, RuntimeError),
@@ -107,13 +108,28 @@ def _restore_training(model, state):
     if not _allowed.is_training_state(state):
         raise ValueError("it has a malformed state of the training")
     module = bare_module(model.net_)
-    generators = own_generators(module)
-    if generators.keys() != state["generators"].keys():
-        raise ValueError(f"it has generators of {sorted(state['generators'])}")
-    for name, own in generators.items():
-        torch.Generator().set_state(state["generators"][name]["states"].get("cpu", own_state()))
-        own.__dict__.update(seed=state["generators"][name]["seed"])
-    _restore_optimizer(model.net_.optimizer_, dict(module.named_parameters()), state["optimizer"])
+    own = own_generators(module)
+    if own.keys() != state["generators"].keys():
+        raise ValueError(f"it has the generators {sorted(state['generators'])[:5]}")
+    for name, generator in own.items():
+        _restore_generator(generator, state["generators"][name])
+    model.net_.take_optimizer_state(_of_parameters(module, state["optimizer"]))
+
+
+def _restore_generator(generator, state):
+    for value in state["states"].values():
+        torch.Generator().set_state(value)  # Raises for what is no state.
+    generator.__dict__.update(seed=state["seed"], _states=dict(state["states"]))
+
+
+def _of_parameters(module, states):
+    """Return what an optimizer knows by parameters instead of their names."""
+    parameters = dict(module.named_parameters())
+    for name, state in states.items():
+        for value in state.values():
+            if torch.is_tensor(value) and value.shape not in ((), parameters[name].shape):
+                raise ValueError(f"its optimizer has a tensor of another shape for {name}")
+    return {parameters[name]: state for name, state in states.items()}
 
 
 def _decoded(what, values, decode, known):

@@ -98,7 +98,10 @@ def _locked_file(stem):
 def _remove_leftovers(stem):
     """Remove what processes left that were killed while they wrote."""
     for partial in glob.glob(f"{glob.escape(stem)}-*.part"):
-        with contextlib.suppress(OSError), open(partial, "rb") as file:
-            if fcntl is not None:
+        with contextlib.suppress(OSError):
+            if fcntl is None:
+                os.remove(partial)
+                continue
+            with open(partial, "rb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.remove(partial)
+                os.remove(partial)

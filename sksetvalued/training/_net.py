@@ -290,6 +290,19 @@ class SetNet(NeuralNet):
                     if parameter in known:
                         self.optimizer_.state[parameter] = known[parameter]
 
+    def take_optimizer_state(self, known):
+        """Take over what an optimizer of the same class knew.
+
+        Parameters
+        ----------
+        known : dict of Parameter to dict
+        """
+        state = self.optimizer_.state_dict()
+        groups = self.optimizer_.param_groups
+        parameters = [p for group in groups for p in group["params"]]
+        state["state"] = {i: known[p] for i, p in enumerate(parameters) if p in known}
+        self.optimizer_.load_state_dict(state)
+
     def __getstate__(self):
         optimizer = self.optimizer_
         if not self.resumable:
