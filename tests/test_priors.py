@@ -1,5 +1,6 @@
 """What a loss does to the prior is taken back: population optima of all losses give equal sets."""
 
+import pickle
 import warnings
 
 import numpy as np
@@ -8,8 +9,9 @@ import torch
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.class_weight import compute_class_weight
 
-from sksetvalued import PlugInClassifier, TopKClassifier
+from sksetvalued import AverageKClassifier, PlugInClassifier, TopKClassifier
 from sksetvalued.estimators._unsmooth import unsmoothed
 from sksetvalued.losses import CrossEntropyLoss
 from sksetvalued.rules import AverageError, AverageK, PointwiseError, TopK
@@ -54,6 +56,11 @@ LOSSES = {
     "smoothed": {"loss": cross_entropy(label_smoothing=0.1)},
     "weighted_smoothed": {"loss": cross_entropy(weight=WEIGHT, label_smoothing=0.2)},
     "prior_smoothed": {"loss": PriorSmoothed},
+    "balanced": {"loss": "cross_entropy", "class_weight": "balanced"},
+    "all_of_it": {
+        "loss": cross_entropy(weight=WEIGHT, label_smoothing=0.2),
+        "class_weight": {1: 3.0, 4: 0.5},
+    },
 }
 
 
@@ -63,8 +70,10 @@ def population():
     return 0.9 * np.random.default_rng(0).dirichlet(8 * PRIOR, size=40) + 0.1 * PRIOR
 
 
-def minimiser(criterion, eta):
+def minimiser(criterion, eta, label_weight=None):
     """Return the scores that minimise the expected loss at every sample, by Newton's method."""
+    if label_weight is not None:
+        eta = eta * label_weight
     eta = torch.from_numpy(eta)
     every = torch.arange(eta.shape[1])
 
@@ -100,7 +109,8 @@ def at_optimum(cls, name, eta, k, **params):
     criterion = clf._criterion(len(y)).double()
     inner = criterion.criterion if isinstance(criterion, CriterionAdapter) else criterion
     inner.reduction = "none"
-    clf.scores_of_ = minimiser(inner, eta)
+    log_weight = clf._log_label_weight
+    clf.scores_of_ = minimiser(inner, eta, None if log_weight is None else np.exp(log_weight))
     return clf
 
 
@@ -184,3 +194,32 @@ def test_smoothing_is_taken_out_exactly_and_keeps_the_order_of_what_has_nothing_
     gone = rough < 0.3 / L
     assert gone.any()
     assert np.exp(back[gone]).max() < 1e-40
+
+
+def test_class_weights_are_weights_of_samples_and_never_counts():
+    rng = np.random.default_rng(2)
+    y = np.repeat(np.array(list("abcdef")), COUNTS)
+    X = rng.normal(size=(len(y), 4)) + (y[:, None] == np.array(list("abcd")))
+    params = {"loss": "cross_entropy", "max_epochs": 3, "random_state": 0}
+    weight = {"a": 0.5, "f": 4.0}
+    weighted = TopKClassifier(2, class_weight=weight, **params).fit(X, y)
+    by_sample = TopKClassifier(2, **params)
+    by_sample.fit(X, y, sample_weight=np.array([weight.get(label, 1.0) for label in y]))
+    np.testing.assert_allclose(
+        weighted.decision_function(X), by_sample.decision_function(X), rtol=1e-5, atol=1e-6
+    )
+    np.testing.assert_array_equal(weighted.class_counts_, COUNTS)
+    balanced = TopKClassifier(2, class_weight="balanced", **params).fit(X, y)
+    expected = compute_class_weight("balanced", classes=np.unique(y), y=y)
+    np.testing.assert_allclose(np.exp(balanced._log_label_weight), expected)
+    plain = AverageKClassifier(2, **params).fit(X, y)
+    one = AverageKClassifier(2, class_weight={"a": 1.0}, **params).fit(X, y)
+    assert one.threshold_ == pytest.approx(plain.threshold_, rel=1e-4)
+    cases = (({"a": 0}, "finite numbers > 0"), ({"x": 1}, "not among the classes"))
+    for bad, match in cases:
+        with pytest.raises(ValueError, match=match):
+            TopKClassifier(2, class_weight=bad).fit(X, y)
+    with pytest.raises(ValueError, match="balanced' needs all samples"):
+        TopKClassifier(2, class_weight="balanced").partial_fit(X, y, classes=np.unique(y))
+    back = pickle.loads(pickle.dumps(balanced))
+    np.testing.assert_array_equal(back.predict_set(X), balanced.predict_set(X))

@@ -28,10 +28,15 @@ class _Probabilities(nn.Module):
         self.register_buffer("shift", torch.as_tensor(np.array(shift, dtype=np.float64)))
         smoothed = torch.from_numpy(model._log_smoothing) if model._label_smoothing else None
         self.register_buffer("log_added", smoothed)
+        weight = np.zeros(1) if model._log_label_weight is None else model._log_label_weight
+        self.register_buffer("log_weight", torch.from_numpy(weight))
 
     def forward(self, scores):
         log_proba = torch.log_softmax(scores.double() + self.shift, 1)
-        return log_proba if self.log_added is None else unsmoothed(log_proba, self.log_added)
+        if self.log_added is None:
+            return log_proba
+        log_proba = unsmoothed(log_proba, self.log_added)
+        return torch.log_softmax(log_proba - self.log_weight, 1)
 
 
 class _SetsOfScores(nn.Module):

@@ -43,6 +43,10 @@ class AverageKClassifier(DeepSetClassifier):
     rule_params : dict, default=None
         Further arguments of :class:`sksetvalued.rules.AverageK`, such as
         ``{"min_size": 1, "max_size": 10}``.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the samples of each class in the loss, ``{label: weight}``, one for those not
+        named; "balanced": inversely proportional to the class counts. Sets are not biased by it:
+        the rules take it back, and `objective` says what they maximise.
     calibration_fraction : float in (0, 1) or None, default=0.1
         Share of each class held out by `fit` to calibrate the threshold. None trains on
         everything and calibrates on the same data, where sizes are a little too small for
@@ -94,6 +98,7 @@ class AverageKClassifier(DeepSetClassifier):
         alpha=0.1,
         loss_params=None,
         rule_params=None,
+        class_weight=None,
         calibration_fraction=0.1,
         **training,
     ):
@@ -104,6 +109,7 @@ class AverageKClassifier(DeepSetClassifier):
         self.alpha = alpha
         self.loss_params = loss_params
         self.rule_params = rule_params
+        self.class_weight = class_weight
         self.calibration_fraction = calibration_fraction
 
     @property

@@ -27,6 +27,7 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
         "k": [Interval(Real, 1, None, closed="left")],
         "objective": [StrOptions({"micro", "macro"})],
         "rule_params": [dict, None],
+        "class_weight": [StrOptions({"balanced"}), dict, None],
     }
 
     def __sklearn_tags__(self):
@@ -68,6 +69,7 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
             self._check_classes("y")
             target = self._encode(y)
             self.class_counts_ = self._count(target, weight)
+            self._weigh_classes()
             self._new_rule()
             if resume is None:
                 self._draw_seed()
@@ -110,6 +112,12 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
             target = self._encode(y)
             counts = self._count(target, weight)
             self.class_counts_ = counts if first else self.class_counts_ + counts
+            if self.class_weight == "balanced":
+                raise ValueError(
+                    "class_weight='balanced' needs all samples, which partial_fit does not see: "
+                    "give a dict, as sklearn.utils.class_weight.compute_class_weight makes."
+                )
+            self._weigh_classes()
             if first:
                 self._draw_seed()
                 self._new_rule()
@@ -206,7 +214,28 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
                 "leave sample_weight out, or train without it and set it for calibrate(X)."
             )
 
+    def _weigh_classes(self):
+        """Set the logarithms of the class weights, None where all are one."""
+        self._log_label_weight = None
+        if self.class_weight is None:
+            return
+        weight = np.ones(len(self.classes_))
+        if isinstance(self.class_weight, dict):
+            labels = np.array(list(self.class_weight))
+            given = np.array(list(self.class_weight.values()), dtype=float)
+            if not (np.isfinite(given).all() and (given > 0).all()):
+                raise ValueError(
+                    f"class_weight={self.class_weight!r} must hold finite numbers > 0; leave the "
+                    "samples of a class out to ignore it."
+                )
+            weight[self._encode(labels)] = given
+        else:
+            weight = self._positive_counts.sum() / (len(weight) * self._positive_counts)
+        self._log_label_weight = np.log(weight)
+
     def _training_set(self, inputs, target, weight, indices, training):
+        if training and self._log_label_weight is not None:
+            weight = np.exp(self._log_label_weight)[target] * (1.0 if weight is None else weight)
         if weight is not None:
             weight = torch.from_numpy(weight[indices]).float()
         target = torch.from_numpy(target[indices])
@@ -278,7 +307,11 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
         Of what was trained: labels that were smoothed are still so.
         """
         shift = (1 - self._prior_exponent) * np.log(self._prior)
-        return shift if self._log_class_weight is None else shift - self._log_class_weight
+        if self._log_class_weight is not None:
+            shift = shift - self._log_class_weight
+        if self._log_label_weight is not None and not self._label_smoothing:
+            shift = shift - self._log_label_weight
+        return shift
 
     @property
     def _log_smoothing(self):
@@ -298,6 +331,10 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
         log_proba = torch.log_softmax(shifted, dim=1)
         if self._label_smoothing:
             log_proba = unsmoothed(log_proba, torch.from_numpy(self._log_smoothing))
+            if self._log_label_weight is not None:
+                # Samples were weighted, not the terms of a smoothed label: the weights come last.
+                weight = torch.from_numpy(self._log_label_weight)
+                log_proba = torch.log_softmax(log_proba - weight, dim=1)
         return log_proba.numpy()
 
     def _predict_log_proba(self, X):

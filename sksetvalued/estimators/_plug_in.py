@@ -66,11 +66,14 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     Notes
     -----
-    With cross-validation, the guarantees of the rules (average size, error) hold for the models
-    of the folds. The model refitted on all samples saw more data than they did: one that
-    overfits is surer of itself, and its sets are smaller, the more so the fewer the folds. For
-    the guarantee itself, `calibrate` on fresh data, which for `AverageK` need no labels, or use
-    ``cv="prefit"``.
+    With cross-validation nothing is promised of the model that is refitted on all samples, which
+    saw more data than those of the folds: one that overfits is surer of itself, and its sets are
+    smaller and cover less, the more so the fewer the folds. On noisy digits (900 samples, four
+    seeds), a logistic regression with `AverageK` (2) gives sets of 1.60 classes with ``cv=3``,
+    1.78 with 5, 1.91 with 10 and 1.97 with 20; with `AverageError` (0.1) it covers .85, .87, .89
+    and .90. `predict_set` warns of sizes that are far off. For the promise itself, `calibrate` on
+    fresh data, which for `AverageK` need no labels, or use ``cv="prefit"``; a rule that promises
+    an expected size, ``AverageK(finite_sample=True)``, is refused with cross-validation.
 
     A forest of few trees has probabilities that tie, and `AverageK` then stays below its size.
 

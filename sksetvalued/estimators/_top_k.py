@@ -51,6 +51,10 @@ class TopKClassifier(DeepSetClassifier):
         Further arguments of the loss, such as ``{"tau": 0.1}``.
     rule_params : dict, default=None
         Further arguments of :class:`sksetvalued.rules.TopK`.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the samples of each class in the loss, ``{label: weight}``, one for those not
+        named; "balanced": inversely proportional to the class counts. Sets are not biased by it:
+        the rules take it back, and `objective` says what they maximise.
     {training}
 
     Attributes
@@ -102,6 +106,7 @@ class TopKClassifier(DeepSetClassifier):
         scale=None,
         loss_params=None,
         rule_params=None,
+        class_weight=None,
         **training,
     ):
         super().__init__(**training)
@@ -114,6 +119,7 @@ class TopKClassifier(DeepSetClassifier):
         self.scale = scale
         self.loss_params = loss_params
         self.rule_params = rule_params
+        self.class_weight = class_weight
 
     def _loss_supplies(self, n_samples):
         for name in ("max_margin", "scale"):
