@@ -96,9 +96,8 @@ class Dropout(nn.Module):
             return x
         generator = self.generator.on(x.device)
         if torch.compiler.is_compiling():
-            from ._outside_graphs import draw_mask_outside_graphs
-
-            return x * draw_mask_outside_graphs(x, self.p, generator)
+            # Graphs of torch.compile break here, as they cannot hold a generator.
+            return x * torch.compiler.disable(draw_mask)(x, self.p, generator)
         return x * draw_mask(x, self.p, generator)
 
     def extra_repr(self):
