@@ -275,3 +275,32 @@ def test_bad_sizes_are_named(k, error, message):
 def test_scores_must_be_floating_point():
     with pytest.raises(ValueError, match="floating-point"):
         sparse_top(torch.zeros(2, 5, dtype=torch.long), 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_traced_graph_is_whole_and_gives_the_same(dtype):
+    """As one operation: the definition, which is exported, would sort whole rows."""
+    scores, weights = draw(6, 40, dtype=dtype), draw(6, 40, seed=1, dtype=dtype)
+    labels = (weights > 1).to(dtype)
+
+    for f in (
+        lambda s: (sparse_top(s, 2.5) * weights).sum(),
+        lambda s: (weights[:, 0] * fenchel_young_loss(s, labels, shared=True)).sum(),
+    ):
+        results = []
+        for each in (f, torch.compile(f, backend="aot_eager", fullgraph=True)):
+            leaf = scores.clone().requires_grad_()
+            value = each(leaf)
+            results.append((value.detach(), torch.autograd.grad(value, leaf)[0]))
+        torch.testing.assert_close(*results)
+
+
+def test_an_exported_graph_does_without_this_package():
+    class Project(torch.nn.Module):
+        def forward(self, scores):
+            return sparse_top(scores, 2)
+
+    scores = draw(4, 9, dtype=torch.float32)
+    graph = torch.export.export(Project(), (scores,))
+    assert "sksetvalued" not in graph.graph_module.code
+    torch.testing.assert_close(graph.module()(scores), sparse_top(scores, 2))

@@ -17,7 +17,10 @@ another floating-point type or device             ``reference``  kernels are in 
 in batches, a level of dual numbers                              a ``custom_op`` raise or, in jvp,
                                                                  return tangents of zero in silence
 ``torch.compile`` and ``torch.export``            ``reference``  it is traced and fused; kernels by
-                                                                 address would break the graph
+                                                                 address would break the graph;
+                                                                 projections are one ``custom_op``
+                                                                 that asks again (their definition
+                                                                 sorts rows), unless exported
 subclasses, modes that watch each operation,      ``reference``  the memory is not the values, or
 views that negate, zero tensors, ``jit.trace``                   somebody has to see the operations
 a target that is not an integer of each row       ``reference``  it tells what is wrong

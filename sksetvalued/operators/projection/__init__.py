@@ -38,8 +38,19 @@ def check_size(k, scores):
     return k
 
 
+def _in_graph():
+    """Return whether a graph is traced that may hold the projection as one operation.
+
+    The definition, traced, would sort whole rows; but a graph that is exported has to do without
+    this package.
+    """
+    return torch.compiler.is_compiling() and not torch.compiler.is_exporting()
+
+
 def _project(rows, k):
     """Return the projection of scores of shape (n_samples, n_classes)."""
+    if _in_graph():
+        return _project_in_graph(rows, as_sizes(k, rows).expand(len(rows)))
     backend = choose("projection", rows)
     if backend == "cpu":
         return cpu.Projection.apply(rows, k)
@@ -70,6 +81,8 @@ def fenchel_young_loss(scores, target, shared):
     -------
     Tensor of shape (n_samples,)
     """
+    if _in_graph():
+        return _fenchel_young_in_graph(scores, target, shared)[0]
     backend = choose("projection", scores)
     if backend == "cpu":
         return cpu.FenchelYoung.apply(scores, target, shared)
@@ -81,6 +94,45 @@ def fenchel_young_loss(scores, target, shared):
     if is_eager(scores):
         return eager.FenchelYoung.apply(scores, point, k)
     return reference.fenchel_young(scores, point, k)
+
+
+@torch.library.custom_op("sksetvalued::project", mutates_args=())
+def _project_in_graph(scores: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    return _project(scores, k)
+
+
+@_project_in_graph.register_fake
+def _(scores, k):
+    return scores.new_empty(scores.shape)
+
+
+_project_in_graph.register_autograd(
+    lambda ctx, grad: eager.Projection.backward(ctx, grad),
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(output),
+)
+
+
+@torch.library.custom_op("sksetvalued::fenchel_young", mutates_args=())
+def _fenchel_young_in_graph(
+    scores: torch.Tensor, target: torch.Tensor, shared: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the losses and their gradient."""
+    with torch.enable_grad():
+        leaf = scores.detach().requires_grad_()
+        losses = fenchel_young_loss(leaf, target, shared)
+    (gradient,) = torch.autograd.grad(losses, leaf, torch.ones_like(losses))
+    return losses.detach(), gradient
+
+
+@_fenchel_young_in_graph.register_fake
+def _(scores, target, shared):
+    return scores.new_empty(len(scores)), scores.new_empty(scores.shape)
+
+
+_fenchel_young_in_graph.register_autograd(
+    lambda ctx, grad, _: (grad[:, None] * ctx.saved_tensors[0], None, None),
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(output[1]),
+)
 
 
 def subtract_threshold(scores, k):
