@@ -4,7 +4,7 @@ PIP = $(PYTHON) -m pip
 SPHINX = $(PYTHON) -m sphinx -W --keep-going -E -q
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help install lint format test test-without-kernels test-slow integration browser quickstart docs benchmarks ci clean
+.PHONY: help install lint format test test-without-kernels test-slow integration browser quickstart docs benchmarks wheels ci clean
 
 help:  ## Show the targets.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -43,6 +43,9 @@ docs:  ## Build the documentation, with warnings as errors and without the netwo
 
 benchmarks:  ## Measure the speed of losses and rules against the alternatives.
 	$(PYTHON) -m benchmarks
+
+wheels:  ## Build the wheel of this platform and test it where there is no compiler.
+	PYTHON=$(PYTHON) .ci/wheels
 
 ci:  ## Run everything that the continuous integration runs.
 	.ci/run

@@ -1,13 +1,35 @@
 """Build the kernels for the processor; all else about the package is in pyproject.toml."""
 
+import os
 import zlib
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import CCompilerError, CompileError, PlatformError
 
 folder = Path("sksetvalued", "operators", "kernels")
 # By which operators/_dispatch.py finds that the kernels were compiled from other sources.
 checksum = zlib.crc32(b"".join(path.read_bytes() for path in sorted(folder.glob("*.?pp"))))
+
+WITHOUT = (
+    "sksetvalued is built without its compiled kernels: torch computes the losses and operators, "
+    "several times slower. For the kernels install GCC or Clang and build again; Microsoft's "
+    "compiler lacks the vector types that they are written in."
+)
+
+
+class BuildKernels(build_ext):
+    """Say what is missing where the kernels cannot be compiled."""
+
+    def build_extension(self, extension):
+        try:
+            if self.compiler.compiler_type == "msvc":
+                raise PlatformError("the compiler is Microsoft's")
+            super().build_extension(extension)
+        except (CCompilerError, CompileError, PlatformError) as error:
+            raise CompileError(f"{error}\n{WITHOUT}") from error
+
 
 kernels = Extension(
     "sksetvalued.operators._kernels",
@@ -24,8 +46,13 @@ kernels = Extension(
         "-Wno-psabi",
     ],
     py_limited_api=True,
-    # Without a C++ compiler the package is installed all the same; torch does the work.
-    optional=True,
+    # Without a C++ compiler the package is installed all the same; torch does the work. Wheels
+    # for others to install must have the kernels.
+    optional=os.environ.get("SKSETVALUED_KERNELS") != "required",
 )
 
-setup(ext_modules=[kernels], options={"bdist_wheel": {"py_limited_api": "cp311"}})
+setup(
+    ext_modules=[kernels],
+    cmdclass={"build_ext": BuildKernels},
+    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+)
