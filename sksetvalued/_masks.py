@@ -1,8 +1,13 @@
 """Top-k and threshold masks with scikit-learn's tie rule, in NumPy and by blocks of rows."""
 
 import numpy as np
+import torch
 
-BLOCK_ENTRIES = 1 << 18
+from .operators._top_k import top_k
+
+BLOCK_ENTRIES = 1 << 19
+#: Up to so many classes NumPy selects as fast as the operators.
+FEW_CLASSES = 128
 
 
 def row_blocks(shape):
@@ -42,15 +47,28 @@ def top_k_mask(y_score, k):
     n_classes = y_score.shape[1]
     if k <= 0 or k >= n_classes:
         return np.full(y_score.shape, k > 0)
-    mask = np.empty(y_score.shape, dtype=bool)
-    for rows in row_blocks(y_score.shape):
-        block = y_score[rows]
-        kth = np.partition(block, n_classes - k, axis=1)[:, n_classes - k, None]
-        np.greater_equal(block, kth, out=mask[rows])
-        (tied,) = np.nonzero(np.count_nonzero(mask[rows], axis=1) > k)
-        if tied.size:
-            mask[rows][tied] = _last_of_ties(block[tied], kth[tied], k)
+    mark = _mark_by_partition if n_classes <= FEW_CLASSES else _mark_by_selection
+    mask, kth, is_tied = mark(y_score, k)
+    (tied,) = np.nonzero(is_tied)
+    if tied.size:
+        mask[tied] = _last_of_ties(y_score[tied], kth[tied], k)
     return mask
+
+
+def _mark_by_partition(y_score, k):
+    """Return the mask, the k-th largest of each row, and whether the next ties with it."""
+    rank = y_score.shape[1] - k
+    kth = np.partition(y_score, rank, axis=1)[:, rank, None]
+    mask = y_score >= kth
+    return mask, kth, np.count_nonzero(mask, axis=1) > k
+
+
+def _mark_by_selection(y_score, k):
+    """Do the same in one pass over the classes."""
+    values, places = top_k(torch.from_numpy(np.ascontiguousarray(y_score)), k + 1)
+    mask = torch.zeros(y_score.shape, dtype=torch.bool).scatter_(1, places[:, :k], True)
+    values = values.numpy()
+    return mask.numpy(), values[:, k - 1 : k], values[:, k - 1] == values[:, k]
 
 
 def _last_of_ties(scores, kth, k):

@@ -17,6 +17,13 @@ def check_score_array(y_score, name="y_score"):
         If the shape is not two-dimensional, empty, or an entry is NaN or +inf. ``-inf``, the
         logarithm of a zero probability, is accepted.
     """
+    y_score = as_score_array(y_score, name)
+    check_score_values(y_score, name)
+    return y_score
+
+
+def as_score_array(y_score, name="y_score"):
+    """Return scores as an array whose values have yet to be checked."""
     y_score = np.asarray(y_score)
     if y_score.dtype == np.float16:
         y_score = y_score.astype(np.float32)
@@ -27,12 +34,16 @@ def check_score_array(y_score, name="y_score"):
             f"{name} must hold one row per sample and one column per class, of shape "
             f"(n_samples, n_classes) with at least one of each, got shape {y_score.shape}."
         )
+    return y_score
+
+
+def check_score_values(y_score, name="y_score"):
+    """Raise if an entry is NaN or +inf."""
     if not y_score.max() < np.inf:
         raise ValueError(
             f"{name} contains NaN or +inf; scores must be finite (or -inf for a zero "
             "probability). Check the model that made them."
         )
-    return y_score
 
 
 def check_weights(sample_weight, n_samples, complete=True):

@@ -11,9 +11,10 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import _check_partial_fit_first_call, check_classification_targets
+from sklearn.utils.validation import check_is_fitted
 
 from .._predict import labels_of_sets
-from ..inputs import dataset_targets, input_kind
+from ..inputs import Inputs, dataset_targets, input_kind
 from ..training import TrainingSet, split_per_class
 from ._deep import DeepEstimator
 from ._unsmooth import unsmoothed
@@ -306,7 +307,9 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
 
         Of what was trained: labels that were smoothed are still so.
         """
-        shift = (1 - self._prior_exponent) * np.log(self._prior)
+        shift = np.zeros(len(self.classes_))
+        if self._prior_exponent != 1:
+            shift = (1 - self._prior_exponent) * np.log(self._prior)
         if self._log_class_weight is not None:
             shift = shift - self._log_class_weight
         if self._log_label_weight is not None and not self._label_smoothing:
@@ -416,15 +419,19 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
         best = np.concatenate([scores.argmax(1) for scores in self._iter_scores(X)])
         return self.classes_[best]
 
+    def _rule_scores(self, scores):
+        """Return what the rule is given for scores of the network."""
+        return self._log_proba(scores)
+
     def _iter_sets(self, X):
-        """Yield (log p, mask) of each chunk of X."""
+        """Yield what the rule is given, and the mask, of each chunk of X."""
         self._refresh_rule()
         sizes = []
         for scores in self._iter_scores(X):
-            log_proba = self._log_proba(scores)
-            mask = self.rule_._predict_chunk(log_proba)
+            scores = self._rule_scores(scores)
+            mask = self.rule_._predict_chunk(scores)
             sizes.append(np.count_nonzero(mask, axis=1))
-            yield log_proba, mask
+            yield scores, mask
         self.rule_._check_sizes(np.concatenate(sizes))
 
     def predict_set(self, X):
@@ -439,7 +446,13 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
         sets : ndarray of bool of shape (n_samples, n_classes)
             Columns in the order of `classes_`.
         """
-        return np.concatenate([mask for _, mask in self._iter_sets(X)])
+        check_is_fitted(self)
+        inputs = X if isinstance(X, Inputs) else self._check_inputs(X)
+        sets, start = np.empty((len(inputs), len(self.classes_)), dtype=bool), 0
+        for _, mask in self._iter_sets(inputs):
+            sets[start : start + len(mask)] = mask
+            start += len(mask)
+        return sets
 
     def predict_labels(self, X):
         """Return the labels in the set of each sample, the likeliest first.

@@ -2,15 +2,12 @@
 
 from numbers import Integral, Real
 
-import numpy as np
 import torch
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
-from ..inputs import Inputs
 from ..metrics import top_k_accuracy_score
 from ..operators import top_k_marginals
-from ..operators._top_k import top_k
 from ..rules import TopK
 from ..training import accepts
 from ._docs import with_training_parameters
@@ -139,50 +136,12 @@ class TopKClassifier(DeepSetClassifier):
     def _rule(self):
         return self._build_rule(TopK, k=self.k, objective=self.objective)
 
-    def predict_set(self, X):
-        """Return the k likeliest classes of each sample.
-
-        `k` may have been changed since `fit`, which need not be repeated.
-
-        Parameters
-        ----------
-        X : array-like or CSR matrix of shape (n_samples, n_features), images, paths or Dataset
-
-        Returns
-        -------
-        sets : ndarray of bool of shape (n_samples, n_classes)
-            Columns in the order of `classes_`.
-        """
-        self._refresh_rule()
-        if self.k >= len(self.classes_) or self._label_smoothing:
-            return super().predict_set(X)
-        inputs = X if isinstance(X, Inputs) else self._check_inputs(X)
-        mask = np.zeros((len(inputs), len(self.classes_)), dtype=bool)
-        offset = self._log_shift
-        if self.rule_.prior_ is not None:
-            offset = offset - np.log(self.rule_.prior_)
-        offset = torch.from_numpy(offset) if offset.any() else None
-        start = 0
-        for scores in self._iter_scores(inputs):
-            self._mark_top_k(scores, offset, mask[start : start + len(scores)])
-            start += len(scores)
-        return mask
-
-    def _mark_top_k(self, scores, offset, mask):
-        """Write in `mask` what the rule would make of the log-probabilities of `scores`.
-
-        Their order is that of the scores plus `offset`, which saves computing them: up to
-        rounding, so that the rule itself decides where the k-th largest is too close to the next.
-        """
-        ranked = torch.from_numpy(scores)
-        if offset is not None:
-            ranked = ranked + offset.to(ranked.dtype)
-        values, indices = top_k(ranked, self.k + 1)
-        torch.from_numpy(mask).scatter_(1, indices[:, : self.k], True)
-        rounding = 16 * torch.finfo(ranked.dtype).eps * (1 + values.abs().amax(1))
-        (unsure,) = np.nonzero(~(values[:, -2] - values[:, -1] > rounding).numpy())
-        if unsure.size:
-            mask[unsure] = self.rule_.predict_set(self._log_proba(scores[unsure]))
+    def _rule_scores(self, scores):
+        """Return the log-probabilities up to a constant of each sample, which changes no set."""
+        shift = self._log_shift
+        if self._label_smoothing:
+            return self._log_proba(scores)
+        return scores + shift if shift.any() else scores
 
     def _refresh_rule(self):
         check_is_fitted(self)

@@ -179,7 +179,7 @@ class AverageError(SetRule):
         y, weight = y[kept], weight[kept]
         true_scores = y_score[kept, y]
         if self.prior_ is not None:
-            true_scores = self._over_prior(true_scores, self.prior_[y])
+            true_scores = self._over_prior(true_scores, self._scaled_prior(y_score.dtype)[y])
         self._seen.append((true_scores, y, weight))
         self._threshold = None
 

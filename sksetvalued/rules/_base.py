@@ -5,7 +5,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from .._masks import row_blocks
-from .._validation import check_score_array, check_weights
+from .._validation import as_score_array, check_score_array, check_score_values, check_weights
 
 OBJECTIVES = ("micro", "macro")
 
@@ -144,12 +144,16 @@ class SetRule(BaseEstimator):
     def _predict_chunk(self, y_score):
         """Return the sets of some samples of many, whose sizes are checked all together."""
         check_is_fitted(self)
-        y_score = check_score_array(y_score)
+        y_score = as_score_array(y_score)
         self._check_columns(y_score)
-        self._check_range(y_score)
+        prior = self._scaled_prior(y_score.dtype)
         y_set = np.empty(y_score.shape, dtype=bool)
         for rows in row_blocks(y_score.shape):
-            y_set[rows] = self._mask(self._rank(y_score[rows]))
+            # Checked where it is used, while it is in the cache.
+            block = y_score[rows]
+            check_score_values(block)
+            self._check_range(block)
+            y_set[rows] = self._mask(self._over_prior(block, prior))
         return y_set
 
     def _check_sizes(self, sizes):
@@ -174,12 +178,18 @@ class SetRule(BaseEstimator):
         return self._rank(y_score)
 
     def _rank(self, y_score):
-        return y_score if self.prior_ is None else self._over_prior(y_score, self.prior_)
+        return self._over_prior(y_score, self._scaled_prior(y_score.dtype))
+
+    def _scaled_prior(self, dtype):
+        """Return the prior on the scale of the scores, or None."""
+        if self.prior_ is None:
+            return None
+        return (np.log(self.prior_) if self.log_scores else self.prior_).astype(dtype)
 
     def _over_prior(self, y_score, prior):
-        if self.log_scores:
-            return y_score - np.log(prior).astype(y_score.dtype)
-        return y_score / prior.astype(y_score.dtype)
+        if prior is None:
+            return y_score
+        return y_score - prior if self.log_scores else y_score / prior
 
     def _set_prior(self, n_classes, y, sample_weight):
         objective = getattr(self, "objective", "micro")
