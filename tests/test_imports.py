@@ -15,7 +15,9 @@ PATHS = {
 #: What functions import, and why: it is slow to import, optional, or starts a compiler.
 INSIDE_FUNCTIONS = {
     "PIL": "for images only",
+    "_outside_graphs": "slow, it imports the compiler of torch",
     "matplotlib": "optional",
+    "onnx": "optional",
     "torch._dynamo": "slow",
     "torchvision": "slow",
     "tqdm": "for verbose fits only",

@@ -165,6 +165,10 @@ class AverageKClassifier(DeepSetClassifier):
             rule.partial_fit(self._log_proba(scores), sample_weight=weight, n_samples=n_samples)
             start = stop
 
+    @property
+    def _held_out_fraction(self):
+        return self.calibration_fraction
+
     def _loss_supplies(self, n_samples):
         return super()._loss_supplies(n_samples) | {"alpha": self.alpha}
 

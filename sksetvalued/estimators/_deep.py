@@ -344,13 +344,24 @@ class DeepEstimator(BaseEstimator):
         self._seed = int(random_state.randint(np.iinfo(np.int32).max))
 
     def _options(self, resume=None):
-        options = {**vars(self), "device": self.device_, "batch_size": self.batch_size_}
-        options["weight_decay"] = training.resolve_weight_decay(
-            self.weight_decay, self.optimizer, self.input_shape_
+        in_pieces = resume == "partial_fit"
+        return training.TrainingOptions(
+            optimizer=self.optimizer,
+            weight_decay=training.resolve_weight_decay(
+                self.weight_decay, self.optimizer, self.input_shape_
+            ),
+            lr=self.lr,
+            lr_schedule=None if in_pieces else self.lr_schedule,
+            max_epochs=self.max_epochs,
+            batch_size=self.batch_size_,
+            callbacks=self.callbacks,
+            patience=self.patience,
+            device=self.device_,
+            precision=self.precision,
+            compile=self.compile,
+            verbose=0 if in_pieces else self.verbose,
+            net_params=self.net_params,
         )
-        if resume == "partial_fit":
-            options |= {"lr_schedule": None, "verbose": 0}
-        return options
 
     def _open_checkpoint(self, path, inputs, targets, resume):
         """Return the checkpoint of a fit, or None; a fit that goes on has the seed of then."""

@@ -178,9 +178,8 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
         random_state = np.random.RandomState(self._seed)
         train, held = np.arange(len(target)), None
         valid = None
-        fraction = getattr(self, "calibration_fraction", None)
-        if fraction is not None:
-            train, held = split_per_class(target, fraction, random_state)
+        if self._held_out_fraction is not None:
+            train, held = split_per_class(target, self._held_out_fraction, random_state)
         self._check_held_out(held, weight)
         if self.validation_fraction is not None:
             kept, out = split_per_class(target[train], self.validation_fraction, random_state)
@@ -254,6 +253,11 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
             "n_classes": n_classes,
         }
 
+    @property
+    def _held_out_fraction(self):
+        """Share of the samples that training leaves to a threshold, or None."""
+        return None
+
     def _rule(self):
         """Return the rule that the parameters describe, not fitted."""
         raise NotImplementedError
@@ -272,9 +276,7 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
 
     def _new_rule(self):
         """Validate the rule's parameters, before time is spent on training."""
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", ".*with finite_sample", UserWarning)
-            self.rule_ = self._rule().fit(np.zeros((1, len(self.classes_))))
+        self.rule_ = self._rule()._begin(len(self.classes_))
 
     def _rule_is_current(self):
         """Return whether the fitted rule is the one that the parameters describe."""

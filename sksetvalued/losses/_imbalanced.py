@@ -4,7 +4,7 @@ import torch
 from torch.nn import functional as F
 
 from ..operators._checks import check_number
-from ..operators._margins import check_class_counts
+from ..operators._margins import check_class_counts, margins_of
 from ._base import SetLoss
 
 __all__ = ["FocalLoss", "LDAMLoss", "LogitAdjustedLoss"]
@@ -208,7 +208,7 @@ class LDAMLoss(SetLoss, name="ldam"):
     def sample_losses(self, input, target):
         _check_counts_fit(self.class_counts, input)
         counts = self.class_counts.to(input.dtype)
-        margins = self.max_margin * (counts.min() / counts) ** 0.25
+        margins = margins_of(counts, counts.min(), self.max_margin)
         at_target = F.one_hot(target, input.shape[1]).to(input.dtype)
         logits = self.scale * (_centered(input) - margins * at_target)
         return F.cross_entropy(logits, target, reduction="none")

@@ -4,7 +4,7 @@ import torch
 
 from .._randomness import OwnGenerator
 from ..operators._checks import check_number, check_positive_integer
-from ..operators._margins import check_class_counts, check_max_margin
+from ..operators._margins import check_class_counts, check_max_margin, margins_of
 from ..operators.noised import check_noise, noised_hinge
 from ._ranks import check_ranks, resolve_ranks
 from ._top_k import _TopKLoss
@@ -153,7 +153,7 @@ class NoisedTopKHingeLoss(_TopKLoss, name="noised_hinge"):
                 f"{input.shape[1]} classes; give one count per class."
             )
         counts = self.class_counts.to(input.dtype)
-        return self.max_margin * (counts.min() / counts[target]) ** 0.25
+        return margins_of(counts[target], counts.min(), self.max_margin)
 
     def sample_losses(self, input, target, noise=None):
         self.check_rank(input)

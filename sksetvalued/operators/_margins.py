@@ -79,4 +79,9 @@ def class_margins(class_counts, max_margin):
     counts = check_class_counts(class_counts)
     if not counts.is_floating_point():
         counts = counts.to(torch.get_default_dtype())
-    return max_margin * (counts.min() / counts) ** 0.25
+    return margins_of(counts, counts.min(), max_margin)
+
+
+def margins_of(counts, fewest, max_margin):
+    """Return the margins of classes with so many training samples, `fewest` in the rarest."""
+    return max_margin * (fewest / counts) ** 0.25

@@ -20,13 +20,15 @@ class SetRule(BaseEstimator):
 
     #: Whether the rule is calibrated with labels.
     requires_y = False
+    #: The coverage to maximise; a parameter of most rules.
+    objective = "micro"
     #: Whether it promises what only holds for scores of samples that the model was not trained on.
     requires_held_out = False
 
     @property
     def requires_proba(self):
         """Whether scores must be (log-)probabilities, not just any numbers that rank."""
-        return getattr(self, "objective", "micro") == "macro"
+        return self.objective == "macro"
 
     def fit(self, y_score, y=None, sample_weight=None):
         """Calibrate the rule on scores, forgetting what was seen before.
@@ -68,7 +70,7 @@ class SetRule(BaseEstimator):
         """
         y_score = check_score_array(y_score)
         if not self.__sklearn_is_fitted__():
-            self._begin(y_score.shape[1], y=None, sample_weight=None)
+            self._begin(y_score.shape[1])
         self._check_columns(y_score)
         if self._closed:
             raise ValueError(
@@ -84,13 +86,15 @@ class SetRule(BaseEstimator):
             self._close()
             self._closed = True
 
-    def _begin(self, n_classes, y, sample_weight):
+    def _begin(self, n_classes, y=None, sample_weight=None):
+        """Check the parameters, and forget what was seen before."""
         self._check_params(n_classes)
         self._set_prior(n_classes, y, sample_weight)
         self._start(n_classes)
         self._closed = False
         self.n_classes_ = n_classes
         self.n_samples_seen_ = 0
+        return self
 
     def _take(self, y_score, y, sample_weight, total):
         self._check_total(len(y_score), total)
@@ -192,11 +196,10 @@ class SetRule(BaseEstimator):
         return y_score - prior if self.log_scores else y_score / prior
 
     def _set_prior(self, n_classes, y, sample_weight):
-        objective = getattr(self, "objective", "micro")
-        if objective not in OBJECTIVES:
-            raise ValueError(f"objective must be one of {OBJECTIVES}, got {objective!r}.")
+        if self.objective not in OBJECTIVES:
+            raise ValueError(f"objective must be one of {OBJECTIVES}, got {self.objective!r}.")
         self.prior_ = None
-        if objective == "macro":
+        if self.objective == "macro":
             self.prior_ = class_prior(self.prior, n_classes, y, sample_weight)
 
     def _check_range(self, y_score):

@@ -8,6 +8,7 @@ from ._net import SetNet
 from ._predict import iter_outputs
 from ._setup import (
     OPTIMIZERS,
+    TrainingOptions,
     check_net_params,
     make_callbacks,
     make_net,
@@ -26,6 +27,7 @@ __all__ = [
     "Monitor",
     "SetNet",
     "SizedLoss",
+    "TrainingOptions",
     "TrainingSet",
     "accepts",
     "check_net_params",

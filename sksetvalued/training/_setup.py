@@ -3,6 +3,8 @@
 import inspect
 import multiprocessing
 import os
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from skorch.callbacks import LRScheduler
@@ -183,6 +185,24 @@ def loader_params(inputs, device):
     }
 
 
+class TrainingOptions(NamedTuple):
+    """What training takes of the parameters of an estimator, by their names there."""
+
+    optimizer: str | type
+    weight_decay: float | None
+    lr: float
+    lr_schedule: object
+    max_epochs: int
+    batch_size: int
+    callbacks: Sequence | None
+    patience: int | None
+    device: str
+    precision: str
+    compile: bool
+    verbose: int
+    net_params: dict | None
+
+
 def make_net(module, criterion, inputs, monitor, n_batches, options, generator=None):
     """Return an initialised :class:`SetNet`.
 
@@ -195,15 +215,14 @@ def make_net(module, criterion, inputs, monitor, n_batches, options, generator=N
         None without validation samples.
     n_batches : int
         Batches in an epoch.
-    options : dict
-        Training parameters by their names in the estimators; `device` and `batch_size` resolved.
+    options : TrainingOptions
     generator : torch.Generator, optional
         Source of the order of the batches; needed to train.
     """
-    optimizer, defaults = resolve_optimizer(options["optimizer"])
-    net_params = check_net_params(options["net_params"])
-    loader = loader_params(inputs, options["device"])
-    defaults = optimizer_params(optimizer, defaults, options["weight_decay"])
+    optimizer, defaults = resolve_optimizer(options.optimizer)
+    net_params = check_net_params(options.net_params)
+    loader = loader_params(inputs, options.device)
+    defaults = optimizer_params(optimizer, defaults, options.weight_decay)
     params = {f"optimizer__{k}": v for k, v in defaults.items()}
     params |= {f"iterator_train__{k}": v for k, v in loader.items()}
     params |= {f"iterator_valid__{k}": v for k, v in loader.items()}
@@ -211,13 +230,13 @@ def make_net(module, criterion, inputs, monitor, n_batches, options, generator=N
         module,
         criterion,
         optimizer=optimizer,
-        lr=options["lr"],
-        max_epochs=options["max_epochs"],
-        batch_size=options["batch_size"],
+        lr=options.lr,
+        max_epochs=options.max_epochs,
+        batch_size=options.batch_size,
         callbacks=make_callbacks(monitor, n_batches, options),
-        device=options["device"],
-        compile=options["compile"],
-        precision=options["precision"],
+        device=options.device,
+        compile=options.compile,
+        precision=options.precision,
         monitor=monitor,
         generator=generator,
         verbose=0,
@@ -238,17 +257,17 @@ def make_callbacks(monitor, n_batches, options):
     The one that keeps the best epoch comes first: at the end of training, the others see the
     weights that are kept, or put their own in place.
     """
-    own = [own_callback(callback) for callback in options["callbacks"] or ()]
+    own = [own_callback(callback) for callback in options.callbacks or ()]
     first, last = [], []
     if monitor is not None:
-        first.append(("best_epoch", BestEpoch(monitor.name, options["patience"])))
-    lr_schedule = _lr_schedule(options["lr_schedule"], own)
+        first.append(("best_epoch", BestEpoch(monitor.name, options.patience)))
+    lr_schedule = _lr_schedule(options.lr_schedule, own)
     if lr_schedule is not None:
-        schedule = lr_scheduler(lr_schedule, options["max_epochs"], n_batches)
+        schedule = lr_scheduler(lr_schedule, options.max_epochs, n_batches)
         last.append(("lr_schedule", schedule))
-    if options["verbose"]:
+    if options.verbose:
         name = monitor.name if monitor else None
-        last.append(("progress", EpochProgress(options["max_epochs"], name)))
+        last.append(("progress", EpochProgress(options.max_epochs, name)))
     taken = dict(first + last)
     for callback in own:
         if isinstance(callback, tuple) and callback[0] in taken:
