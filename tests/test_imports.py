@@ -16,8 +16,10 @@ PATHS = {
 INSIDE_FUNCTIONS = {
     "PIL": "for images only",
     "_outside_graphs": "slow, it imports the compiler of torch",
+    "fcntl": "not on every system",
     "matplotlib": "optional",
     "onnx": "optional",
+    "pandas": "optional",
     "torch._dynamo": "slow",
     "torchvision": "slow",
     "tqdm": "for verbose fits only",
@@ -57,6 +59,6 @@ def test_imports_stand_at_the_top():
 
 def test_importing_the_package_leaves_out_what_is_slow_or_optional():
     code = "import sys, torch; before = set(sys.modules); import sksetvalued; "
-    code += f"sys.exit(str(({set(INSIDE_FUNCTIONS)} - {{'tqdm'}}) & (set(sys.modules) - before)))"
+    code += f"sys.exit(str(({set(INSIDE_FUNCTIONS)} - {{'tqdm', 'pandas', 'fcntl'}}) & (set(sys.modules) - before)))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.stderr.strip() == "set()"
