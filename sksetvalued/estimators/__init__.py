@@ -1,7 +1,7 @@
 """The estimators: scikit-learn's contract over losses, networks and rules."""
 
 from ._average_k import AverageKClassifier
-from ._persistence import load, save
+from ._persistence import load, save, trusted_types
 from ._plug_in import PlugInClassifier
 from ._sparse_top import SparseTopClassifier
 from ._top_k import TopKClassifier
@@ -13,4 +13,5 @@ __all__ = [
     "TopKClassifier",
     "load",
     "save",
+    "trusted_types",
 ]

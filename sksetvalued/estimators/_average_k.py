@@ -10,10 +10,11 @@ from ..metrics import average_k_accuracy_score
 from ..rules import AverageK
 from ._docs import with_training_parameters
 from ._labels import DeepSetClassifier
+from ._plain_state import PlainState
 
 
 @with_training_parameters
-class AverageKClassifier(DeepSetClassifier):
+class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
     """Deep classifier that returns sets of k classes on average.
 
     A sample that is easy gets a small set, an ambiguous one a large set: classes are in the set

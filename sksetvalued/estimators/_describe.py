@@ -9,27 +9,16 @@ import torch
 from .._randomness import OwnGenerator
 from .._version import __version__
 from ..networks._torchvision import named_weights
-from ..rules import AverageK, TopK
 from . import _allowed
-from ._average_k import AverageKClassifier
 from ._container import pack
 from ._deep import bare_module
 from ._json import Decoder, NotEncodable, encode
-from ._sparse_top import SparseTopClassifier
-from ._top_k import TopKClassifier
 
 NETWORK = "network."
 #: What is made anew when a file is loaded.
 REBUILT = {"net_", "rule_", "history_", "device_", "_network_params"}
-#: The estimators that can be saved, and the rules that they may hold.
-ESTIMATORS = {
-    cls.__name__: (cls, rule)
-    for cls, rule in {
-        TopKClassifier: TopK,
-        AverageKClassifier: AverageK,
-        SparseTopClassifier: AverageK,
-    }.items()
-}
+#: The estimators that can be saved, and the rules that they may hold, by name.
+ESTIMATORS = {}
 
 ALTERNATIVE = "or use joblib.dump, whose files run code when loaded and must be trusted"
 REMEDIES = {

@@ -5,9 +5,17 @@ import os
 from sklearn.utils.validation import check_is_fitted
 
 from .. import training
+from ..rules import AverageError, AverageK, PointwiseError, TopK
 from ._describe import ESTIMATORS, dump
+from ._plug_in import PlugInClassifier
 from ._restore import restore
 from ._writing import write_whole
+
+#: Data, without code of their own, of a fitted search.
+OF_SEARCHES = [
+    "sklearn.metrics._scorer._PassthroughScorer",
+    "sklearn.model_selection._split.StratifiedKFold",
+]
 
 
 def save(model, path):
@@ -59,9 +67,9 @@ def save(model, path):
     if type(model) is not ESTIMATORS.get(type(model).__name__, (None,))[0]:
         raise TypeError(
             f"save writes fitted estimators of {sorted(ESTIMATORS)}, got {type(model).__name__}. "
-            "Save the `best_estimator_` of a search and the last step of a Pipeline by "
-            "themselves; use joblib or skops for estimators of scikit-learn, and for those that "
-            "hold one."
+            "Write searches, Pipelines and PlugInClassifier to files of skops, and read them with "
+            "trusted=sksetvalued.trusted_types(); or save the `best_estimator_` of a search and "
+            "the last step of a Pipeline by themselves."
         )
     check_is_fitted(model)
     write_whole(path, dump(model))
@@ -121,3 +129,33 @@ def load(path, *, device=None, compile=False, net_params=None):
     with open(path, "rb") as file:
         data = file.read()
     return restore(data, name, here)
+
+
+def trusted_types():
+    """Return the names of the types that a skops file of estimators of this package may hold.
+
+    What they restore is checked as a file of :func:`load` is. Two types of scikit-learn that a
+    fitted search holds, and that skops does not know, are among them; the nets of skorch are not,
+    as no such file needs them.
+
+    Returns
+    -------
+    names : list of str
+
+    Examples
+    --------
+    >>> from sksetvalued import trusted_types
+    >>> "sksetvalued.TopKClassifier" in trusted_types()
+    True
+
+    A Pipeline through skops, and back with these types trusted only::
+
+        import skops.io
+
+        skops.io.dump(pipeline, "pipeline.skops")
+        again = skops.io.load("pipeline.skops", trusted=sksetvalued.trusted_types())
+    """
+    estimators = [*(cls for cls, _ in ESTIMATORS.values()), PlugInClassifier]
+    rules = [AverageError, AverageK, PointwiseError, TopK]
+    own = sorted(f"{cls.__module__}.{cls.__qualname__}" for cls in estimators + rules)
+    return own + OF_SEARCHES

@@ -14,7 +14,7 @@ from ._container import unpack
 from ._deep import bare_module
 from ._describe import ESTIMATORS, NETWORK, own_generators
 from ._json import Decoder
-from ._sparse_top import SparseTopClassifier
+from ._label_sets import DeepLabelSetClassifier
 
 #: Fitted attributes that an estimator may lack.
 OPTIONAL = {"feature_names_in_", "n_features_in_", "_image_range"}
@@ -171,12 +171,12 @@ def _rebuild_rule(cls, document, decode):
 def _check_agreement(model):
     """Raise unless the attributes of an estimator are all there and of the same classes."""
     wanted = _allowed.FITTED.keys() - OPTIONAL
-    wanted -= set() if isinstance(model, SparseTopClassifier) else OF_LABEL_SETS
+    wanted -= set() if isinstance(model, DeepLabelSetClassifier) else OF_LABEL_SETS
     names = vars(model).keys() & _allowed.FITTED.keys()
     if not wanted <= names <= wanted | OPTIONAL:
         raise ValueError(f"it has the attributes {sorted(names)}")
     rule = getattr(model, "rule_", None)
-    if rule is None and not isinstance(model, SparseTopClassifier):
+    if rule is None and not isinstance(model, DeepLabelSetClassifier):
         raise ValueError("it has no rule")
     n_classes = len(model.classes_)
     lengths = [n_classes, len(model.class_counts_)]

@@ -20,6 +20,7 @@ from ..rules._size import check_size
 from ..training import SizedLoss
 from ._docs import with_training_parameters
 from ._label_sets import DeepLabelSetClassifier
+from ._plain_state import PlainState
 
 
 def _trained_by_bce(estimator):
@@ -57,7 +58,7 @@ def shifted_scores(scores, k):
 
 
 @with_training_parameters
-class SparseTopClassifier(DeepLabelSetClassifier):
+class SparseTopClassifier(PlainState, DeepLabelSetClassifier, rule=AverageK):
     """Deep multi-label classifier whose outputs are sparse.
 
     The network scores every label. It is trained so that the projection of the scores on the

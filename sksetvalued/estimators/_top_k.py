@@ -12,10 +12,11 @@ from ..rules import TopK
 from ..training import accepts
 from ._docs import with_training_parameters
 from ._labels import DeepSetClassifier
+from ._plain_state import PlainState
 
 
 @with_training_parameters
-class TopKClassifier(DeepSetClassifier):
+class TopKClassifier(PlainState, DeepSetClassifier, rule=TopK):
     """Deep classifier that returns the k likeliest classes of every sample.
 
     The network is trained with a top-k loss; the default is the noised top-k hinge [1]_, which

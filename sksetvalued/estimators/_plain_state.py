@@ -1,0 +1,69 @@
+"""States of fitted estimators without code, for libraries that write objects by their state."""
+
+import copyreg
+
+import numpy as np
+
+from ._describe import ESTIMATORS, dump
+from ._restore import restore
+
+#: What a plain state holds: the bytes of a file of `save`.
+FILE = "sksetvalued_file"
+#: What scikit-learn keeps of `set_fit_request` and the like.
+OF_ROUTING = {"_metadata_request"}
+
+
+class Attributes(dict):
+    """The attributes of an estimator, code and all, as pickles and copies hold them.
+
+    A type of its own: files that trust no others cannot set attributes.
+    """
+
+
+class PlainState:
+    """Give an estimator the state that `save` writes; pickles and copies keep the attributes.
+
+    skops takes the state of an object to a file and back. That of a net of skorch would hold code,
+    which its reader must trust; this one is checked as a file of `save` is.
+
+    Parameters
+    ----------
+    rule : class, optional
+        The rule that the estimator holds; only classes that give it can be saved.
+    """
+
+    def __init_subclass__(cls, rule=None, **kwargs):
+        super().__init_subclass__(**kwargs)
+        if rule is not None:
+            ESTIMATORS[cls.__name__] = cls, rule
+
+    def __getstate__(self):
+        if not hasattr(self, "net_") or type(self) is not ESTIMATORS[type(self).__name__][0]:
+            return super().__getstate__()
+        return {FILE: np.frombuffer(dump(self), np.uint8).copy()}
+
+    def __setstate__(self, state):
+        if type(state) is Attributes:
+            super().__setstate__(dict(state))
+        elif isinstance(state, dict) and state.keys() == {FILE}:
+            self._take_file(state[FILE])
+        elif isinstance(state, dict) and state.keys() - OF_ROUTING == set(self._get_param_names()):
+            super().__setstate__(state)
+        else:
+            raise ValueError(f"the state of a {type(self).__name__} is malformed.")
+
+    def _take_file(self, data):
+        name = f"the state of a {type(self).__name__}"
+        if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 1:
+            raise ValueError(f"{name} is malformed.")
+        here = {"compile": False, "device": "auto", "net_params": {}}
+        model = restore(data.tobytes(), name, here)
+        if type(model) is not type(self):
+            raise ValueError(f"{name} describes a {type(model).__name__}.")
+        vars(self).update(vars(model))
+
+    def __reduce__(self):
+        return copyreg.__newobj__, (type(self),), Attributes(super().__getstate__())
+
+    def __reduce_ex__(self, protocol):
+        return self.__reduce__()
