@@ -123,10 +123,7 @@ def training_state(net):
     """
     module = bare_module(net)
     known = {} if net.optimizer_ is None else net.optimizer_.state
-    generators = {
-        name: {"seed": own.seed, "states": own.__getstate__()["_states"]}
-        for name, own in own_generators(module).items()
-    }
+    generators = {name: own.__getstate__() for name, own in own_generators(module).items()}
     of_parameters = {n: dict(known[p]) for n, p in module.named_parameters() if p in known}
     return {"optimizer": of_parameters, "generators": generators}
 

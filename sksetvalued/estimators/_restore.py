@@ -119,7 +119,7 @@ def _restore_training(model, state):
 def _restore_generator(generator, state):
     for value in state["states"].values():
         torch.Generator().set_state(value)  # Raises for what is no state.
-    generator.__dict__.update(seed=state["seed"], _states=dict(state["states"]))
+    generator.__setstate__(state)
 
 
 def _of_parameters(module, states):
