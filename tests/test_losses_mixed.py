@@ -136,6 +136,14 @@ def test_lapsum_keeps_the_digits_of_small_and_large_losses():
     assert torch.autograd.grad(loss.sum(), scores)[0].isfinite().all()
 
 
+def test_lapsum_keeps_the_digits_of_differences_far_from_zero():
+    scores, _ = draw(20, 40)
+    scores = (scores * 2**20).round() / 2**20  # so that moving it rounds nothing
+    target = scores.argsort(1)[:, -4]
+    near, far = (LapSumLoss(3, 0.01, "none")(s, target) for s in (scores, scores + 2**20))
+    torch.testing.assert_close(far, near, rtol=1e-12, atol=1e-14)
+
+
 def test_lapsum_is_stationary_where_memberships_are_proportional():
     """To the probabilities, so that the best classes are in; such scores invert F."""
     p = torch.tensor([0.45, 0.25, 0.15, 0.1, 0.05], dtype=torch.float64)

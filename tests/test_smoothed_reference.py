@@ -260,3 +260,15 @@ def test_a_masked_true_class_costs_without_bound():
         (gradient,) = torch.autograd.grad(value.sum(), scores)
         assert gradient.isfinite().all()
         torch.testing.assert_close(gradient[0, 7], torch.tensor(-1 / k, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_nan_and_infinity_make_a_loss_nan_wherever_they_are(bad):
+    target = torch.full((10,), 4)
+    for k in (1, 4, 8):
+        scores = draw(10, 9)
+        scores.diagonal()[:] = bad
+        value = smoothed_hinge(scores.requires_grad_(), target, k, 0.5, 1.0)
+        assert value.isnan().tolist() == 9 * [True] + [False]
+        (gradient,) = torch.autograd.grad(value.sum(), scores)
+        assert gradient.isnan().all(1).tolist() == 9 * [True] + [False]

@@ -15,7 +15,7 @@ kernels = pytest.importorskip("sksetvalued.operators.smoothed.triton")
 
 @long
 def test_laws_hold_in_the_interpreter():
-    run(__file__, at_least=50)
+    run(__file__, at_least=30)
 
 
 @compiles
@@ -98,12 +98,11 @@ def check(scores, target, k, tau, margin=1.0):
     assert ((found - gradient).abs().amax(1) <= 1e-5 * largest).all()
 
 
-SHAPES = [(2, 1), (3, 1), (3, 2), (9, 4), (9, 5), (128, 12), (129, 5), (300, 1), (300, 2)]
-SHAPES += [(300, 5), (300, 64), (300, 290), (300, 299)]
+SHAPES = [(2, 1), (3, 2), (9, 5), (128, 12), (129, 5), (300, 1), (300, 5), (300, 64), (300, 290)]
 
 
 @on_device
-@pytest.mark.parametrize("tau", [1e-2, 0.1, 1.0, 100.0])
+@pytest.mark.parametrize("tau", [1e-2, 1.0])
 @pytest.mark.parametrize(("n_classes", "k"), SHAPES)
 def test_agrees_with_the_definition(few_lanes, n_classes, k, tau):
     scores = awkward_scores(n_classes)
