@@ -25,6 +25,7 @@ from sksetvalued import (
     load,
     save,
 )
+from sksetvalued.estimators import _allowed
 from sksetvalued.estimators._json import Decoder, NotEncodable, encode
 
 X, Y = make_blobs(120, n_features=5, centers=6, random_state=0)
@@ -55,6 +56,7 @@ class TestRoundTrip:
             {"backbone": "mlp", "backbone_params": {"hidden": (7,), "dropout": 0.1}},
             {"validation_fraction": 0.2, "patience": 1, "lr_schedule": "cosine"},
             {"k": 50},
+            {"class_weight": "balanced"},
         ],
     )
     def test_top_k_classifiers(self, tmp_path, params):
@@ -675,3 +677,9 @@ class TestEncoding:
         data = ["x" * 100_000, *[""] * 1000]
         with pytest.raises(ValueError, match="1001 strings of up to 100000"):
             Decoder({})({"strings": {"object": False, "shape": [1001], "data": data}})
+
+
+@pytest.mark.parametrize("cls", [TopKClassifier, AverageKClassifier, SparseTopClassifier])
+def test_the_parameters_of_the_estimators_are_known_to_files(cls):
+    """A new one is added to `PARAMS` with the values that a file may set."""
+    assert set(cls._get_param_names()) <= {*_allowed.PARAMS, *_allowed.OF_THE_MACHINE}

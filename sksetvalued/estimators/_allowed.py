@@ -206,6 +206,10 @@ def _is_text(value):
     return value is None or isinstance(value, str)
 
 
+def _weighs(value):
+    return isinstance(value, dict) and all(map(is_number, value.values()))
+
+
 def _is_optimizer(value):
     return one_of(*OPTIMIZERS)(value) or value in TORCH_OPTIMIZERS.values()
 
@@ -216,6 +220,7 @@ PARAMS = {
     "backbone_params": by_name(_is_number_or_numbers, known=BACKBONE_PARAMS),
     "batch_size": lambda value: value == "auto" if _is_text(value) else is_size(value),
     "calibration_fraction": optional(is_number),
+    "class_weight": lambda value: one_of(None, "balanced")(value) or _weighs(value),
     "epsilon": optional(is_number),
     "k": is_number,
     "loss": lambda value: isinstance(value, str) and value in LOSSES,
@@ -263,6 +268,7 @@ FITTED = {
     "_image_range": is_pair,
     "_label_smoothing": is_number,
     "_log_class_weight": optional(is_vector),
+    "_log_label_weight": optional(is_vector),
     "_prior_exponent": is_number,
     "_rng_state": is_state_of_generators,
     "_seed": is_int,

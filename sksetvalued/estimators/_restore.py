@@ -17,7 +17,7 @@ from ._json import Decoder
 from ._label_sets import DeepLabelSetClassifier
 
 #: Fitted attributes that an estimator may lack.
-OPTIONAL = {"feature_names_in_", "n_features_in_", "_image_range"}
+OPTIONAL = {"feature_names_in_", "n_features_in_", "_image_range", "_log_label_weight"}
 OF_LABEL_SETS = {"average_size_", "largest_size_", "_form", "_seen", "_shift_invariant"}
 #: What a document holds.
 PARTS = {
@@ -180,7 +180,8 @@ def _check_agreement(model):
         raise ValueError("it has no rule")
     n_classes = len(model.classes_)
     lengths = [n_classes, len(model.class_counts_)]
-    lengths += [len(v) for v in [model._log_class_weight] if v is not None]
+    weights = [model._log_class_weight, getattr(model, "_log_label_weight", None)]
+    lengths += [len(v) for v in weights if v is not None]
     lengths += [] if rule is None else [rule.n_classes_]
     lengths += [] if rule is None or rule.prior_ is None else [len(rule.prior_)]
     if len(set(lengths)) > 1 or n_classes < 2:
