@@ -7,13 +7,13 @@ import json
 import operator
 import os
 import resource
-import shutil
 import struct
 import sys
 import tempfile
 import time
 import warnings
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
@@ -189,12 +189,34 @@ class Tripwire:
 LIBRARIES = (sys.prefix, sys.base_prefix, str(Path(__file__).resolve().parents[1]))
 
 
-def use(path, X):
-    """Load a file and predict; return what happened."""
-    from sksetvalued import load
+def write(path, content, form):
+    """Write the bytes of a file of `save`, in a file of skops where that is the form."""
+    if form == "skops":
+        import skops.io
 
+        from sksetvalued import AverageKClassifier
+        from sksetvalued.estimators._plain_state import FILE
+
+        with mock.patch.object(AverageKClassifier, "__getstate__") as state:
+            state.return_value = {FILE: np.frombuffer(content, np.uint8)}
+            content = skops.io.dumps(AverageKClassifier())
+    Path(path).write_bytes(content)
+
+
+def read(path, form):
+    from sksetvalued import load, trusted_types
+
+    if form == "file":
+        return load(path)
+    import skops.io
+
+    return skops.io.load(path, trusted=trusted_types())
+
+
+def use(path, X, form):
+    """Load a file and predict; return what happened."""
     try:
-        model = load(path)
+        model = read(path, form)
     except ValueError:
         return "refused"
     try:
@@ -205,25 +227,25 @@ def use(path, X):
     return "used"
 
 
-def main(path, stride, offset):
+def main(path, stride, offset, form="file"):
     """Use the changed files of a good one; print a report as JSON."""
     warnings.simplefilter("ignore")
     importlib.import_module("torchvision")
     content = Path(path).read_bytes()
     X = np.random.default_rng(0).standard_normal((7, 5))
     target = os.path.join(tempfile.mkdtemp(), "m")
-    shutil.copy(path, target)
     for _ in range(2):
-        assert use(target, X) == "used"
+        write(target, content, form)
+        assert use(target, X, form) == "used"
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     report = {"outcomes": collections.Counter(), "tripped": {}, "raised": {}, "slowest": 0.0}
     wire = Tripwire(target)
     for name, text in itertools.islice(changes(document_of(content)), offset, None, stride):
-        Path(target).write_bytes(signed(text(), content))
+        write(target, signed(text(), content), form)
         start = time.perf_counter()
         try:
             with wire:
-                outcome = use(target, X)
+                outcome = use(target, X, form)
             report["outcomes"][outcome] += 1
         except BaseException as error:
             report["raised"][name] = repr(error)
@@ -264,4 +286,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "--memory":
         measure(sys.argv[2])
     else:
-        main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+        main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])

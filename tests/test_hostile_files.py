@@ -45,8 +45,9 @@ class TestCatalogue:
             with pytest.raises(ValueError, match="no file may set"):
                 load(tmp_path / "m")
 
-    def run(self, path, stride, offset=0):
-        command = [sys.executable, hostile_files.__file__, path, str(stride), str(offset)]
+    def run(self, path, stride, offset=0, form="file"):
+        numbers = [str(stride), str(offset)]
+        command = [sys.executable, hostile_files.__file__, path, *numbers, form]
         run = subprocess.run(command, capture_output=True, text=True, check=True)
         return json.loads(run.stdout)
 
@@ -60,6 +61,12 @@ class TestCatalogue:
         self.check(report)
         assert sum(report["outcomes"].values()) > 90
         assert report["outcomes"]["refused"] > report["outcomes"]["used"]
+
+    def test_a_sample_of_the_catalogue_in_files_of_skops(self, good):
+        pytest.importorskip("skops", reason="skops is not installed")
+        report = self.run(good, 211, 7, "skops")
+        self.check(report)
+        assert report["outcomes"]["refused"] > report["outcomes"]["used"] > 0
 
     @pytest.mark.slow
     @pytest.mark.timeout(3600)
