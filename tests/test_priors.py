@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.class_weight import compute_class_weight
 
-from sksetvalued import AverageKClassifier, PlugInClassifier, TopKClassifier
+from sksetvalued import AverageKClassifier, PlugInClassifier, TopKClassifier, load, save
 from sksetvalued.estimators._unsmooth import unsmoothed
 from sksetvalued.losses import CrossEntropyLoss
 from sksetvalued.rules import AverageError, AverageK, PointwiseError, TopK
@@ -196,7 +196,7 @@ def test_smoothing_is_taken_out_exactly_and_keeps_the_order_of_what_has_nothing_
     assert np.exp(back[gone]).max() < 1e-40
 
 
-def test_class_weights_are_weights_of_samples_and_never_counts():
+def test_class_weights_are_weights_of_samples_and_never_counts(tmp_path):
     rng = np.random.default_rng(2)
     y = np.repeat(np.array(list("abcdef")), COUNTS)
     X = rng.normal(size=(len(y), 4)) + (y[:, None] == np.array(list("abcd")))
@@ -223,3 +223,7 @@ def test_class_weights_are_weights_of_samples_and_never_counts():
         TopKClassifier(2, class_weight="balanced").partial_fit(X, y, classes=np.unique(y))
     back = pickle.loads(pickle.dumps(balanced))
     np.testing.assert_array_equal(back.predict_set(X), balanced.predict_set(X))
+    for model in (balanced, weighted):
+        save(model, tmp_path / "model")
+        sets = load(tmp_path / "model").predict_set(X)
+        np.testing.assert_array_equal(sets, model.predict_set(X))
