@@ -91,7 +91,7 @@ def main():
     page = [
         "# What sets cost in service",
         "",
-        f"CPU milliseconds of a call, {N_CLASSES} classes, float32, one thread of {here['device']}; "
+        f"CPU milliseconds of a call, {N_CLASSES} classes, float32, one thread; {here['device']}, "
         f"torch {here['versions']['torch']}. Made by `python benchmarks/serving.py`.",
         "",
         "| model | way | 1 row | 1,000 rows |",
