@@ -13,6 +13,7 @@ from .._predict import unwrap
 from ..estimators import PlugInClassifier, SparseTopClassifier
 from ..estimators._deep import DeepEstimator, bare_module
 from ..estimators._unsmooth import unsmoothed
+from ..inputs import is_image
 from . import _masks
 from ._rules import rule_module
 
@@ -192,6 +193,11 @@ def _check_exportable(model):
             f"transform={transform!r} runs outside of the graph: export "
             "copy.copy(model).set_params(transform=None), and apply it to the images yourself."
         )
+    if isinstance(model.input_shape_, dict):
+        raise ValueError(
+            f"X holds the parts {list(model.input_shape_)}, but what is exported takes one "
+            "tensor: export model.net_.module_ yourself, by torch.export."
+        )
     if model.precision != "float32":
         warnings.warn(
             f"precision={model.precision!r} is for the estimator: the exported network computes "
@@ -261,6 +267,6 @@ def to_torch(model, *, dtype=None):
 
 def example_batch(model, module):
     """Return two samples of zeros, for an exporter to trace: it would specialise a single one."""
-    is_image = len(model.input_shape_) == 3
-    dtype = torch.uint8 if is_image and model._fitted_on_bytes else module.dtype
+    of_bytes = is_image(model.input_shape_) and model._fitted_on_bytes
+    dtype = torch.uint8 if of_bytes else module.dtype
     return torch.zeros(2, *model.input_shape_, dtype=dtype)

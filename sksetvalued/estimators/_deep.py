@@ -17,7 +17,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from .. import training
 from .._randomness import rng_state, seeded
-from ..inputs import Inputs, input_kind, media_inputs, table_inputs
+from ..inputs import Inputs, input_kind, is_image, media_inputs, same_form, table_inputs
 from ..networks import HEADS, build_network
 from ..networks._build import is_built_in
 from ..operators import instruction_set
@@ -253,7 +253,8 @@ class DeepEstimator(BaseEstimator):
             inputs = table_inputs(X, dtype, keep_sparse=not self.compile)
         else:
             inputs = media_inputs(X, kind, vars(self)["transform"])
-        shape = tuple(inputs.sample_shape)
+        shape = inputs.sample_shape
+        shape = shape if isinstance(shape, dict) else tuple(shape)
         if reset:
             self.input_kind_ = inputs.kind
             self.input_shape_ = shape
@@ -263,7 +264,7 @@ class DeepEstimator(BaseEstimator):
                 f"X is of the kind {inputs.kind!r}, but {type(self).__name__} was fitted on the "
                 f"kind {self.input_kind_!r}: give samples in the form of those of `fit`."
             )
-        elif shape != self.input_shape_:
+        elif shape != self.input_shape_ and not same_form(shape, self.input_shape_):
             raise ValueError(
                 f"X holds samples of shape {shape}, but "
                 f"{type(self).__name__} was fitted on samples of shape {self.input_shape_}."
@@ -466,9 +467,10 @@ class DeepEstimator(BaseEstimator):
     def _new_net(self, train, valid, n_outputs, resume, generator):
         criterion = self._checked_criterion(train, resume, generator)
         statistics = None
-        if _is_perceptron(self.backbone) or len(self.input_shape_) == 3:
+        images = is_image(self.input_shape_)
+        if _is_perceptron(self.backbone) or images:
             statistics = train.inputs.statistics(train.sample_weight)
-        if len(self.input_shape_) == 3:
+        if images:
             self._image_range = statistics[2:]
         # They may be changed later, which the network does not follow.
         self._network_params = {
@@ -482,7 +484,7 @@ class DeepEstimator(BaseEstimator):
             normalization=statistics,
             generator=generator,
         )
-        if len(self.input_shape_) == 3:
+        if images:
             module = module.to(memory_format=torch.channels_last)
         if getattr(train.inputs, "keep_sparse", False):
             module.expect_sparse_rows()

@@ -12,9 +12,10 @@ from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import _check_partial_fit_first_call, check_classification_targets
 from sklearn.utils.validation import check_is_fitted
+from torch.utils.data import Dataset
 
 from .._predict import labels_of_sets
-from ..inputs import Inputs, dataset_targets, input_kind
+from ..inputs import Inputs, check_pairs, dataset_targets, input_kind
 from ..training import TrainingSet, split_per_class
 from ._deep import DeepEstimator
 from ._unsmooth import unsmoothed
@@ -139,6 +140,8 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
         """Return the inputs, the labels and the weights, without samples of weight zero."""
         if y is None and hasattr(X, "__getitem__"):
             y = self._dataset_targets(X) if input_kind(X) == "dataset" else None
+        elif isinstance(X, Dataset):
+            check_pairs(X)
         inputs = self._check_inputs(X, reset, training=True)
         if y is None:
             raise ValueError(

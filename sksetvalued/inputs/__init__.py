@@ -10,33 +10,41 @@ from torch.utils.data import Dataset
 
 from ._base import TEXTS_REMEDY, ChannelStatistics, ColumnStatistics, Inputs
 from ._images import ImageInputs
+from ._named import NamedInputs, NamedTensors, is_image, same_form, zeros_of
 from ._paths import PathInputs
 from ._tables import ArrayInputs, SparseInputs, SparseRows
-from ._torch_datasets import DatasetInputs, dataset_targets
+from ._torch_datasets import DatasetInputs, check_pairs, dataset_targets
 
 __all__ = [
     "ArrayInputs",
     "ChannelStatistics",
     "ColumnStatistics",
     "Inputs",
+    "NamedInputs",
+    "NamedTensors",
     "SparseInputs",
     "SparseRows",
+    "check_pairs",
     "dataset_targets",
     "input_kind",
+    "is_image",
     "media_inputs",
+    "same_form",
+    "zeros_of",
     "table_inputs",
 ]
 
 
 def input_kind(X):
-    """Return what X is: "table", "image", "path" or "dataset".
+    """Return what X is: "table", "image", "path", "dataset" or "named".
 
-    Whatever is none of the last three is taken for a table, and validated as one.
+    The last is a mapping of the parts of samples. Whatever is none of the last four is taken for
+    a table, and validated as one.
 
     Raises
     ------
     TypeError
-        A dict, or the samples of a torch Dataset in a list of pairs (x, y).
+        The samples of a torch Dataset in a list of pairs (x, y).
     ValueError
         Strings in a column.
     """
@@ -44,11 +52,8 @@ def input_kind(X):
         return "dataset"
     if sp.issparse(X):
         return "table"
-    if isinstance(X, Mapping):
-        raise TypeError(
-            f"X is a {type(X).__name__} with the keys {list(X.keys())[:10]}: pass the array, or "
-            "the Dataset, that it holds."
-        )
+    if isinstance(X, Mapping) or _is_columnar(X):
+        return "named"
     if hasattr(X, "columns"):
         _check_column(X)
         return "table"
@@ -60,6 +65,11 @@ def input_kind(X):
     if len(shape) == 2:
         _check_column(X)
     return "image" if len(shape) > 2 else "table"
+
+
+def _is_columnar(X):
+    """Return whether X is a Dataset of Hugging Face, whose columns are the parts of samples."""
+    return hasattr(X, "column_names") and hasattr(X, "with_format")
 
 
 def _is_slice_dataset(X):
@@ -123,17 +133,28 @@ def _is_number(text):
 
 
 def media_inputs(X, kind, transform=None):
-    """Return the inputs of images, image paths or a torch Dataset.
+    """Return the inputs of images, image paths, a torch Dataset or named parts.
 
     Parameters
     ----------
-    X : array, tensor, sequence of paths or Dataset
-    kind : {"image", "path", "dataset"}
+    X : array, tensor, sequence of paths, Dataset or mapping
+    kind : {"image", "path", "dataset", "named"}
     transform : callable or dict, optional
         See the parameter `transform` of the estimators.
     """
+    if kind == "named":
+        return _named_inputs(X, transform)
     kinds = {"image": ImageInputs, "path": PathInputs, "dataset": DatasetInputs}
     return kinds[kind](X, transform)
+
+
+def _named_inputs(X, transform):
+    if transform is not None:
+        raise ValueError(
+            f"transform={transform!r} is for images, but X holds parts by name: leave it None, or "
+            "pass a Dataset that transforms its items."
+        )
+    return NamedInputs(X if isinstance(X, Mapping) else X.with_format("numpy")[:])
 
 
 def table_inputs(X, dtype=None, keep_sparse=False):

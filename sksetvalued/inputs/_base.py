@@ -59,9 +59,10 @@ class Inputs(ABC):
 
     Attributes
     ----------
-    kind : {"table", "image", "path", "dataset"}
-    sample_shape : tuple of int
-        Shape of one sample in a batch, ``(n_features,)`` or ``(channels, height, width)``.
+    kind : {"table", "image", "path", "dataset", "named"}
+    sample_shape : tuple of int or dict
+        Shape of one sample in a batch, ``(n_features,)`` or ``(channels, height, width)``; of
+        samples of several parts, shape and type of each by name.
     in_memory : bool
         Whether `take` is a cheap gather. If not, batches are made by the worker processes
         of a torch DataLoader.

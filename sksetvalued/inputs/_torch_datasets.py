@@ -1,5 +1,7 @@
 """Samples of a torch Dataset."""
 
+import math
+
 import numpy as np
 import torch
 from torch.utils.data import ConcatDataset, IterableDataset, Subset, TensorDataset
@@ -13,6 +15,8 @@ PAIR_ATTRIBUTES = ("samples", "_samples")
 
 class DatasetInputs(SampleInputs):
     """Samples of a map-style Dataset: items ``(x, y)``, or ``x`` alone.
+
+    Of several parts, ``x`` is a dict.
 
     Parameters
     ----------
@@ -32,6 +36,8 @@ class DatasetInputs(SampleInputs):
             )
         super().__init__(len(dataset), transform)
         self.dataset = dataset
+        if type(dataset) is TensorDataset and len(dataset.tensors) > 2:
+            raise TypeError(_parts_remedy(f"X has {len(dataset.tensors)} tensors"))
 
     @property
     def runs_user_code(self):
@@ -59,12 +65,30 @@ class DatasetInputs(SampleInputs):
 
     def read(self, position):
         item = self.dataset[int(position)]
-        if isinstance(item, dict):
-            raise TypeError(
-                f"{self.describe(position)} is a dict; items must be pairs (x, y), or x alone."
-            )
+        if isinstance(item, tuple | list) and len(item) > 2:
+            raise TypeError(_parts_remedy(f"{self.describe(position)} has {len(item)} parts"))
         # A namedtuple or list of one is a sample without its label.
         return item[0] if isinstance(item, tuple | list) else item
+
+
+def _parts_remedy(what):
+    return (
+        f"{what}, of which a network would see the first alone: items must be pairs (x, y), or x "
+        "alone. Return x as a dict of the arguments of the network, such as ({'input_ids': ids, "
+        "'attention_mask': mask}, y), or pass X as such a dict of arrays."
+    )
+
+
+def check_pairs(dataset):
+    """Raise if what stands at the place of a label is no label, although labels are given apart.
+
+    Parameters
+    ----------
+    dataset : torch.utils.data.Dataset
+    """
+    item = dataset[0] if len(dataset) else None
+    if isinstance(item, tuple | list) and len(item) == 2 and math.prod(np.shape(item[1])) > 1:
+        raise TypeError(_parts_remedy("the items of X have a second part that is no label"))
 
 
 def dataset_targets(dataset):

@@ -2,6 +2,7 @@
 
 import copy
 from abc import abstractmethod
+from collections.abc import Mapping
 from contextlib import nullcontext
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 
 from .._randomness import put_back
 from ._base import ChannelStatistics, ColumnStatistics, Inputs
+from ._named import NamedTensors, check_names, form_of, part_tensor
 
 STAGES = ("train", "eval")
 CHANNEL_COUNTS = (1, 3, 4)
@@ -147,7 +149,10 @@ class SampleInputs(Inputs):
             # Looking at a sample must not change what a seeded transform draws later.
             with put_back() if self.runs_user_code else nullcontext():
                 sample, views = evaluation._load(self.indices[0])
-            self._sample_shape = tuple(sample.shape[1:] if views else sample.shape)
+            if isinstance(sample, Mapping):
+                self._sample_shape = form_of(sample)
+            else:
+                self._sample_shape = tuple(sample.shape[1:] if views else sample.shape)
         return self._sample_shape
 
     def __len__(self):
@@ -162,10 +167,22 @@ class SampleInputs(Inputs):
     def take(self, indices):
         positions = self.indices[np.asarray(indices)]
         samples = [self._load(position)[0] for position in positions]
+        if isinstance(samples[0], Mapping):
+            return self._stacked_parts(positions, samples)
         for position, sample in zip(positions, samples, strict=True):
             if sample.shape != samples[0].shape or sample.dtype != samples[0].dtype:
                 raise ValueError(self._unequal(positions[0], samples[0], position, sample))
         return torch.stack(samples)
+
+    def _stacked_parts(self, positions, samples):
+        form = form_of(samples[0])
+        for position, sample in zip(positions, samples, strict=True):
+            if form_of(sample) != form:
+                raise ValueError(
+                    f"samples differ in form: {self.describe(positions[0])} is {form}, "
+                    f"{self.describe(position)} is {form_of(sample)}; pad sequences to one length."
+                )
+        return NamedTensors((name, torch.stack([s[name] for s in samples])) for name in form)
 
     def _load(self, position):
         """Return the tensor of a sample, and whether its first dimension is that of views."""
@@ -173,6 +190,9 @@ class SampleInputs(Inputs):
         try:
             if self.transform is not None:
                 sample = self.transform(sample)
+            if isinstance(sample, Mapping):
+                check_names(sample.keys())
+                return {name: part_tensor(sample[name], name) for name in sample}, False
             if isinstance(sample, tuple | list):
                 tensor, views = torch.stack([to_tensor(view) for view in sample]), True
             else:
@@ -200,8 +220,9 @@ class SampleInputs(Inputs):
         )
 
     def statistics(self, sample_weight=None):
-        measure = {1: column_statistics, 3: channel_statistics}.get(len(self.sample_shape))
-        return None if measure is None else measure(self)
+        form = self.sample_shape
+        measure = {1: column_statistics, 3: channel_statistics}.get(len(form))
+        return None if measure is None or isinstance(form, Mapping) else measure(self)
 
 
 def column_statistics(inputs, n_samples=N_STATISTICS_SAMPLES):

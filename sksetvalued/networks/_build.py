@@ -10,7 +10,7 @@ from numbers import Integral
 import torch
 from torch import nn
 
-from sksetvalued.inputs import ChannelStatistics
+from sksetvalued.inputs import ChannelStatistics, zeros_of
 from sksetvalued.networks._backbones import MLP, ConvNet, DenseNet
 from sksetvalued.networks._heads import HEADS
 from sksetvalued.networks._network import ColumnScale, Network, Normalize
@@ -70,8 +70,9 @@ def build_network(
         Arguments of the named or callable backbone.
     weights : str, path-like or None
         Name of torchvision weights, or path of a state dict of the backbone.
-    input_shape : tuple of int
-        Shape of a sample: (n_features,) or (n_channels, height, width).
+    input_shape : tuple of int or dict
+        Shape of a sample: (n_features,) or (n_channels, height, width); of several parts, shape
+        and type of each by name.
     n_classes : int
         Number of scores, 2 for a binary problem.
     head : {"linear", "cosine", "two_head"}
@@ -110,6 +111,10 @@ def build_network(
     if weights is not None and not isinstance(weights, str | os.PathLike):
         raise TypeError(f"weights must be None, a name or a path, got {weights!r}.")
     params = dict(backbone_params or {})
+    if isinstance(input_shape, dict):
+        return _network_of_parts(
+            backbone, params, weights, input_shape, n_classes, head, generator
+        )
     input_shape = tuple(int(size) for size in input_shape)
     from_torchvision = is_torchvision(backbone)
     if from_torchvision:
@@ -125,6 +130,21 @@ def build_network(
         normalize = _normalization(normalization, weights, input_shape, from_torchvision)
     n_features = _n_features(nn.Sequential(normalize, body), input_shape, backbone)
     return Network(normalize, body, HEADS[head](n_features, n_classes, generator))
+
+
+def _network_of_parts(backbone, params, weights, form, n_classes, head, generator):
+    """Return the network of samples of several parts, which its backbone takes by name."""
+    if isinstance(backbone, str) or is_built_in(backbone):
+        raise ValueError(
+            f"backbone={backbone!r} takes one array, but X holds {list(form)}: give a module "
+            "whose forward has arguments of these names and returns features of shape "
+            "(n_samples, n_features), or a callable that returns one."
+        )
+    body = other_backbone(backbone, params, form, generator)
+    if weights is not None:
+        _load_file(body, weights)
+    n_features = _n_features(body, form, backbone)
+    return Network(nn.Identity(), body, HEADS[head](n_features, n_classes, generator))
 
 
 def is_built_in(backbone):
@@ -254,7 +274,7 @@ def _n_features(body, input_shape, backbone):
     body.eval()
     try:
         features = _forward_zeros(body, input_shape)
-    except (RuntimeError, AssertionError, ValueError) as error:
+    except (RuntimeError, AssertionError, IndexError, TypeError, ValueError) as error:
         raise ValueError(_refusal(body, input_shape, backbone, error)) from error
     finally:
         for module, mode in training.items():
@@ -272,10 +292,17 @@ def _forward_zeros(body, input_shape):
     parameter = next((p for p in body.parameters() if p.is_floating_point()), None)
     like = torch.zeros(()) if parameter is None else parameter
     with torch.no_grad():
+        if isinstance(input_shape, dict):
+            return body(**zeros_of(input_shape, like.device))
         return body(torch.zeros(1, *input_shape, dtype=like.dtype, device=like.device))
 
 
 def _refusal(body, input_shape, backbone, error):
+    if isinstance(input_shape, dict):
+        return (
+            f"backbone={_named(backbone)} cannot take samples of the parts {list(input_shape)}: "
+            f"{error}. They are given as keyword arguments: leave out of X what it does not take."
+        )
     message = f"backbone={_named(backbone)} cannot take samples of shape {input_shape}: {error}."
     smallest = _smallest_size(body, input_shape) if isinstance(backbone, str) else None
     if smallest is None:

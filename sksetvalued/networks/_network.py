@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from sksetvalued.inputs import SparseRows
+from sksetvalued.inputs import NamedTensors, SparseRows
 from sksetvalued.networks._backbones import MLP, RowLinear
 
 
@@ -110,6 +110,8 @@ class Network(nn.Module):
 
     def forward(self, x):
         """Return the scores of a batch."""
+        if isinstance(x, NamedTensors):
+            return self.head(self.backbone(**x))
         if isinstance(x, SparseRows) and not self._takes_sparse_rows():
             x = x.to_dense()
         return self.head(self.backbone(self.normalize(x)))

@@ -1,0 +1,155 @@
+"""Samples of several named parts: mappings of arrays, and Datasets of dicts."""
+
+from collections import UserDict
+
+import numpy as np
+import pytest
+import torch
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from skorch.helper import SliceDict
+from torch import nn
+from torch.utils.data import Dataset, TensorDataset
+
+from sksetvalued import AverageKClassifier, TopKClassifier, predict_set
+from sksetvalued.metrics import top_k_scorer
+
+N, LENGTH, WORDS = 240, 6, 40
+rng = np.random.default_rng(0)
+ids = rng.integers(1, WORDS, size=(N, LENGTH))
+mask = (np.arange(LENGTH) < rng.integers(2, LENGTH + 1, size=(N, 1))).astype(np.int32)
+y = np.array(["low", "middle", "high", "top"])[(ids * mask).sum(1) * 4 // (mask.sum(1) * WORDS)]
+X = {"input_ids": ids, "attention_mask": mask}
+
+
+class Encoder(nn.Module):
+    """Mean of embeddings where the mask is one."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed = nn.Embedding(WORDS, 16)
+
+    def forward(self, input_ids, attention_mask):
+        weight = attention_mask.unsqueeze(-1).float()
+        return (self.embed(input_ids) * weight).sum(1) / weight.sum(1).clamp(min=1)
+
+
+class Rows(Dataset):
+    """Items ({...}, label)."""
+
+    def __len__(self):
+        return N
+
+    def __getitem__(self, i):
+        return {"input_ids": ids[i], "attention_mask": torch.from_numpy(mask[i])}, y[i]
+
+
+def classifier(cls=TopKClassifier, **params):
+    params = {"max_epochs": 6, "lr": 0.03, "random_state": 0, "batch_size": 32, **params}
+    return cls(2, backbone=Encoder(), **params)
+
+
+@pytest.mark.parametrize("cls", [TopKClassifier, AverageKClassifier])
+def test_a_mapping_and_a_dataset_of_dicts_give_identical_scores(cls):
+    of_mapping = classifier(cls).fit(X, y)
+    of_dataset = classifier(cls).fit(Rows())
+    expected = of_mapping.decision_function(X)
+    np.testing.assert_array_equal(of_dataset.decision_function(Rows()), expected)
+    np.testing.assert_array_equal(of_dataset.decision_function(X), expected)
+    np.testing.assert_array_equal(of_mapping.decision_function(UserDict(X)), expected)
+    assert of_mapping.score(X, y) > 0.5
+    sets = of_mapping.predict_set(X)
+    np.testing.assert_array_equal(of_mapping.partial_fit(X, y).predict_set(X).shape, sets.shape)
+
+
+def test_searches_and_cross_validation_slice_them():
+    sliced = SliceDict(**X)
+    search = GridSearchCV(classifier(), {"epsilon": [0.1, 1.0]}, cv=2, scoring=top_k_scorer(k=2))
+    search.fit(sliced, y)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert predict_set(search, sliced).shape == (N, 4)
+    assert np.isfinite(cross_val_score(classifier(AverageKClassifier), sliced, y, cv=2)).all()
+
+
+def test_rows_may_be_longer_or_shorter_when_predicted_and_calibrated():
+    clf = classifier(AverageKClassifier).fit(X, y)
+    longer = {name: np.pad(part, ((0, 0), (0, 3))) for name, part in X.items()}
+    np.testing.assert_allclose(clf.decision_function(longer), clf.decision_function(X), atol=1e-5)
+    assert abs(clf.calibrate(longer).predict_set(longer).sum() / N - 2) < 0.1
+
+
+class Exact(nn.Module):
+    """Tell an integer that single precision cannot hold from its neighbour."""
+
+    def forward(self, number):
+        return torch.stack([number % 2, number // 2**24], 1).float()
+
+
+def test_integers_stay_integers():
+    number = 2**24 + np.arange(200)
+    clf = TopKClassifier(1, backbone=Exact(), lr=0.1, max_epochs=20, random_state=0)
+    assert clf.fit({"number": number}, number % 2).score({"number": number}, number % 2) == 1
+
+
+def test_what_the_backbone_does_not_take_is_an_error_and_never_dropped():
+    with pytest.raises(ValueError, match="unexpected keyword argument 'segment'"):
+        classifier().fit({**X, "segment": mask}, y)
+    with pytest.raises(ValueError, match="missing 1 required positional argument"):
+        classifier().fit({"input_ids": ids}, y)
+    with pytest.raises(ValueError, match="takes one array, but X holds"):
+        TopKClassifier(2).fit(X, y)
+    clf = classifier().fit(X, y)
+    with pytest.raises(ValueError, match="was fitted on samples of shape"):
+        clf.predict({"input_ids": ids})
+    with pytest.raises(ValueError, match="was fitted on samples of shape"):
+        clf.predict({"input_ids": ids.astype(float), "attention_mask": mask})
+
+
+@pytest.mark.parametrize(
+    ("parts", "error", "match"),
+    [
+        ({**X, "labels": mask[:, 0]}, ValueError, "leave 'labels' out of X, and pass it as y"),
+        ({**X, "input_ids": [[1], [2, 3]] * (N // 2)}, TypeError, "pad sequences to one length"),
+        ({**X, "input_ids": [["a"]] * N}, TypeError, "array of numbers"),
+        ({**X, "input_ids": ids[1:]}, ValueError, "must have one length"),
+        ({**X, "input_ids": np.full(ids.shape, np.nan)}, ValueError, "NaN or infinite"),
+        ({1: ids}, TypeError, "names of arguments"),
+        ({}, TypeError, "names of arguments"),
+    ],
+)
+def test_odd_parts_are_refused_by_name(parts, error, match):
+    with pytest.raises(error, match=match):
+        classifier().fit(parts, y)
+
+
+class Pairs(Dataset):
+    """Items (ids, mask), which are not (x, y)."""
+
+    def __init__(self, *parts):
+        self.items = list(zip(*parts, strict=True))
+
+    def __len__(self):
+        return N
+
+    def __getitem__(self, i):
+        return self.items[i]
+
+
+def test_further_parts_of_the_items_of_a_dataset_are_not_dropped_in_silence():
+    tensors = [torch.from_numpy(part) for part in (ids, mask)]
+    for dataset in (Pairs(*tensors), Pairs(*tensors, y), TensorDataset(*tensors, tensors[0])):
+        with pytest.raises(TypeError, match="Return x as a dict of the arguments"):
+            classifier().fit(dataset, y)
+    # The label of a pair may be given apart.
+    vectors = Pairs(torch.from_numpy(ids).float(), y)
+    assert TopKClassifier(2, max_epochs=1).fit(vectors, y).n_iter_ == 1
+
+
+class Uneven(Rows):
+    def __getitem__(self, i):
+        return {"input_ids": ids[i, : 2 + i % 3], "attention_mask": mask[i, : 2 + i % 3]}, y[i]
+
+
+def test_items_of_several_lengths_name_the_remedy():
+    with pytest.raises(ValueError, match="pad sequences to one length"):
+        classifier().fit(Uneven())
