@@ -16,13 +16,12 @@ EXPECTED_FAILURES = {
 
 ESTIMATORS = [
     TopKClassifier(),
-    TopKClassifier(k=1),
-    TopKClassifier(k=1, max_margin=0.5),
-    TopKClassifier(k=1, loss="cross_entropy"),
+    TopKClassifier(k=1, max_margin=0.5, max_epochs=30),
+    TopKClassifier(k=1, loss="noised_hinge", lr_schedule="cosine", max_epochs=30),
     AverageKClassifier(),
-    AverageKClassifier(k=1),
-    AverageKClassifier(k=1.5, loss="noised_hinge", calibration_fraction=None),
-    AverageKClassifier(k=1.5, loss="cross_entropy", objective="macro"),
+    AverageKClassifier(k=1, loss="two_head", max_epochs=30),
+    AverageKClassifier(k=1.5, loss="noised_hinge", calibration_fraction=None, max_epochs=30),
+    AverageKClassifier(k=1.5, loss="cross_entropy", objective="macro", max_epochs=30),
 ]
 
 

@@ -175,11 +175,10 @@ def test_tables_in_every_form_give_the_same_scores(estimator, data):
     dense = fast(estimator).fit(X, y)
     frame = pd.DataFrame(X, columns=list("vwxyz"))
     named = fast(estimator).fit(frame, y)
-    sparse = fast(estimator).fit(sp.csr_matrix(X), y)
     np.testing.assert_array_equal(named.decision_function(frame), dense.decision_function(X))
-    np.testing.assert_array_equal(
-        sparse.decision_function(sp.csr_matrix(X)), dense.decision_function(X)
-    )
+    # The columns of sparse tables are not centred.
+    one, other = (fast(estimator).fit(make(X), y) for make in (sp.csr_matrix, sp.coo_array))
+    np.testing.assert_array_equal(one.decision_function(X), other.decision_function(X))
     assert list(named.feature_names_in_) == list("vwxyz")
 
 
@@ -253,7 +252,12 @@ def test_threads_get_the_same_fits(data):
 
 # -- weights ----------------------------------------------------------------------------------
 
-DETERMINISTIC = {"loss": "cross_entropy", "batch_size": 1000, "max_epochs": 20}
+DETERMINISTIC = {
+    "loss": "cross_entropy",
+    "batch_size": 1000,
+    "max_epochs": 20,
+    "backbone_params": {"dropout": 0.0},
+}
 
 
 def test_weights_of_one_change_nothing(data):
@@ -494,7 +498,7 @@ def test_skorch_callbacks_see_batches_and_are_not_changed(data):
     count = Count()
     clf = fast(BOTH[0], batch_size=40, callbacks=[count]).fit(X, y)
     assert count.batches == 0
-    assert clf.net_.callbacks_[0][1].batches == 3 * 6
+    assert dict(clf.net_.callbacks_)["Count"].batches == 3 * 6
     stopping = EarlyStopping("train_loss", patience=1, threshold=100)
     stopped = fast(BOTH[0], max_epochs=50, callbacks=[stopping]).fit(X, y)
     assert stopped.n_iter_ < 50
@@ -564,7 +568,7 @@ def test_weight_decay_follows_the_optimizer_unless_given(data):
     assert decay(trained()) == 0.1
     images = np.random.default_rng(0).integers(256, size=(len(y), 8, 8), dtype=np.uint8)
     clf = fast(BOTH[0], max_epochs=1, warm_start=True, backbone_params={"widths": (4,)})
-    assert decay(clf.fit(images, y)) == 0.2
+    assert decay(clf.fit(images, y)) == 0.01
     assert decay(trained(weight_decay=0.3)) == 0.3
     assert decay(trained(optimizer="sgd")) == decay(trained(optimizer="adam")) == 0
     assert decay(trained(optimizer="sgd", weight_decay=1e-4)) == 1e-4
@@ -665,7 +669,6 @@ def test_bad_parameters_are_named(estimator, params, message, data):
         (BOTH[0], {"k": 2.5}, "'k' parameter.*Got 2.5"),
         (BOTH[0], {"epsilon": -0.1}, "'epsilon' parameter"),
         (BOTH[0], {"n_noise_samples": 0}, "'n_noise_samples' parameter"),
-        (BOTH[0], {"loss": "cross_entropy", "max_margin": 0.1}, "max_margin=0.1 has no effect"),
         (BOTH[1], {"alpha": -1}, "'alpha' parameter"),
         (BOTH[1], {"calibration_fraction": 0.0}, "'calibration_fraction' parameter"),
         (BOTH[1], {"rule_params": {"max_size": 1}}, "max_size=1 is below k=2"),

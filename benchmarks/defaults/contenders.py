@@ -83,4 +83,27 @@ CONTENDERS = {
     "forest": Contender(forest, ("table",)),
     "top_k": Contender(_ours(TopKClassifier), columns="top_k"),
     "average_k": Contender(_ours(AverageKClassifier), columns="average_k"),
+    **{
+        name: Contender(_ours(cls, **params), columns=column)
+        for column, cls, parts in (
+            (
+                "top_k",
+                TopKClassifier,
+                {
+                    "top_k: cross-entropy alone": {"loss": "cross_entropy"},
+                    "top_k: hinges alone": {"cross_entropy": 0.0},
+                },
+            ),
+            (
+                "average_k",
+                AverageKClassifier,
+                {
+                    "average_k: cross-entropy alone": {"loss": "cross_entropy"},
+                    "average_k: without hinges": {"cross_entropy": 1.0},
+                    "average_k: without candidates": {"alpha": 0.0},
+                },
+            ),
+        )
+        for name, params in parts.items()
+    },
 }

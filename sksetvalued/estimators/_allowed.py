@@ -199,7 +199,8 @@ def _is_number_or_numbers(value):
 def _is_schedule(value):
     if isinstance(value, dict):
         return by_name(_is_number_or_numbers, known=SCHEDULE_KEYS)(value)
-    return value in (None, "cosine", "one_cycle") if _is_text(value) else is_numbers(value)
+    named = value in (None, "auto", "averaged", "cosine", "one_cycle")
+    return named if _is_text(value) else is_numbers(value)
 
 
 def _is_text(value):
@@ -214,20 +215,27 @@ def _is_optimizer(value):
     return one_of(*OPTIMIZERS)(value) or value in TORCH_OPTIMIZERS.values()
 
 
+def _auto_or(check):
+    """Return the check of what may be "auto" as well."""
+    return lambda value: value == "auto" if isinstance(value, str) else check(value)
+
+
 PARAMS = {
     "alpha": optional(is_number),
     "backbone": _is_backbone,
     "backbone_params": by_name(_is_number_or_numbers, known=BACKBONE_PARAMS),
-    "batch_size": lambda value: value == "auto" if _is_text(value) else is_size(value),
-    "calibration_fraction": optional(is_number),
+    "batch_size": _auto_or(is_size),
+    "calibration_fraction": _auto_or(optional(is_number)),
     "class_weight": lambda value: one_of(None, "balanced")(value) or _weighs(value),
+    "cross_entropy": optional(is_number),
     "epsilon": optional(is_number),
     "k": is_number,
+    "label_smoothing": optional(is_number),
     "loss": lambda value: isinstance(value, str) and value in LOSSES,
     "loss_params": by_name(but=SUPPLIED),
-    "lr": is_number,
+    "lr": _auto_or(is_number),
     "lr_schedule": _is_schedule,
-    "max_epochs": is_size,
+    "max_epochs": _auto_or(is_size),
     "max_margin": optional(is_number),
     "monitor": is_name,
     "n_noise_samples": optional(is_size),
@@ -237,6 +245,7 @@ PARAMS = {
     "patience": optional(is_size),
     "precision": one_of("float32", "bf16"),
     "random_state": optional(is_size),
+    "ranks": is_plain,
     "rule_params": by_name(),
     "scale": optional(is_number),
     "size": lambda value: is_name(value) or is_size(value),
@@ -264,6 +273,7 @@ FITTED = {
     "n_features_in_": is_size,
     "n_iter_": is_size,
     "_fitted_on_bytes": is_bool,
+    "_found_epochs": optional(is_size),
     "_form": one_of("single", "indicator", "sets", "sparse"),
     "_image_range": is_pair,
     "_label_smoothing": is_number,

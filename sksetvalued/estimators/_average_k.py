@@ -3,14 +3,20 @@
 import warnings
 from numbers import Real
 
-from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from ..metrics import average_k_accuracy_score
 from ..rules import AverageK
 from ._docs import with_training_parameters
-from ._labels import DeepSetClassifier
+from ._labels import MIXTURE_CONSTRAINTS, DeepSetClassifier
 from ._plain_state import PlainState
+
+#: Weight of the candidates in the two-head loss.
+ALPHA = 0.1
+
+#: Share of the data that is held out for the threshold where a search holds none out.
+CALIBRATION_SHARE = 0.1
 
 
 @with_training_parameters
@@ -20,7 +26,8 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
     A sample that is easy gets a small set, an ambiguous one a large set: classes are in the set
     when their probability reaches one threshold, calibrated on unlabelled data so that the
     average size is k. The default loss trains two heads: one proposes, for the whole batch, the
-    candidate classes that the other learns as further labels [1]_. The sets come from the first,
+    candidate classes that the other learns as further labels [1]_; beside the cross-entropy, the
+    first learns by the noised top-k hinge at the ranks 1 and k. The sets come from the first,
     which covers more in our measurements; ``loss_params={"ranking_head": "multi_label"}`` takes
     the other, as [1]_ does.
 
@@ -32,13 +39,21 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
     objective : {"micro", "macro"}, default="micro"
         What the sets are to maximise: coverage over samples, or averaged over classes (for long
         tails). "macro" thresholds p_y(x) / prior_y.
-    loss : str, criterion class or instance, default="two_head"
-        "two_head", "cross_entropy", "assume_negative", "expected_positive", "role",
-        "noised_hinge", any other name in ``sksetvalued.losses.LOSSES`` for single labels, or a
-        torch criterion.
-    alpha : float, default=0.1
+    loss : str, criterion class or instance, default="two_head_mixture"
+        "two_head_mixture", "two_head" (that of [1]_), "cross_entropy", "assume_negative",
+        "expected_positive", "role", "noised_hinge", any other name in
+        ``sksetvalued.losses.LOSSES`` for single labels, or a torch criterion.
+    alpha : float, default=None
         Weight of the candidate and the other classes in the two-head loss, beside the observed
-        ones. Large values cost coverage. Not used by other losses.
+        ones. None: 0.1. Large values cost coverage.
+    cross_entropy : float in [0, 1], default=None
+        Share of the two-head loss, to which the cross-entropy belongs, in a mixture. None: 0.5.
+    ranks : mapping or iterable of (rank, weight), default=None
+        Ranks of the hinge, and their weights in it, such as ``{1: 0.5, "k": 0.5}``, which None
+        means in a mixture.
+    label_smoothing : float in [0, 1), default=None
+        Share of the labels of a mixture that goes to the classes in proportion to their training
+        counts. None: 0.
     loss_params : dict, default=None
         Further arguments of the loss, such as ``{"beta": 0.01}``.
     rule_params : dict, default=None
@@ -48,10 +63,12 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
         Weights of the samples of each class in the loss, ``{label: weight}``, one for those not
         named; "balanced": inversely proportional to the class counts. Sets are not biased by it:
         the rules take it back, and `objective` says what they maximise.
-    calibration_fraction : float in (0, 1) or None, default=0.1
-        Share of each class held out by `fit` to calibrate the threshold. None trains on
-        everything and calibrates on the same data, where sizes are a little too small for
-        fresh data; follow it by `calibrate`.
+    calibration_fraction : float in (0, 1), "auto" or None, default="auto"
+        Share of each class held out by `fit` to calibrate the threshold. "auto" takes the samples
+        that were held out to find `max_epochs`, as the network scores them that was trained
+        without them, so that nothing is lost to training; where nothing is searched, or where
+        `rule_params` promises a size, it is 0.1. None trains on everything and calibrates on the
+        same data, where sizes are too small for fresh data; follow it by `calibrate`.
     {training}
 
     Attributes
@@ -86,8 +103,13 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
 
     _parameter_constraints = {
         **DeepSetClassifier._parameter_constraints,
-        "alpha": [Interval(Real, 0, None, closed="left")],
-        "calibration_fraction": [Interval(Real, 0, 1, closed="neither"), None],
+        "alpha": [Interval(Real, 0, None, closed="left"), None],
+        **MIXTURE_CONSTRAINTS,
+        "calibration_fraction": [
+            Interval(Real, 0, 1, closed="neither"),
+            StrOptions({"auto"}),
+            None,
+        ],
     }
 
     def __init__(
@@ -95,12 +117,15 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
         k=5,
         *,
         objective="micro",
-        loss="two_head",
-        alpha=0.1,
+        loss="two_head_mixture",
+        alpha=None,
+        cross_entropy=None,
+        ranks=None,
+        label_smoothing=None,
         loss_params=None,
         rule_params=None,
         class_weight=None,
-        calibration_fraction=0.1,
+        calibration_fraction="auto",
         **training,
     ):
         super().__init__(**training)
@@ -108,6 +133,9 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
         self.objective = objective
         self.loss = loss
         self.alpha = alpha
+        self.cross_entropy = cross_entropy
+        self.ranks = ranks
+        self.label_smoothing = label_smoothing
         self.loss_params = loss_params
         self.rule_params = rule_params
         self.class_weight = class_weight
@@ -166,12 +194,21 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
             rule.partial_fit(self._log_proba(scores), sample_weight=weight, n_samples=n_samples)
             start = stop
 
+    _loss_parameters = ("alpha", "cross_entropy", "ranks", "label_smoothing")
+
     @property
     def _held_out_fraction(self):
-        return self.calibration_fraction
+        return self._calibration_share(None)
+
+    def _calibration_share(self, resume):
+        if self.calibration_fraction != "auto":
+            return self.calibration_fraction
+        spare = self._searches_epochs(resume) and not self.rule_.requires_held_out
+        return None if spare else CALIBRATION_SHARE
 
     def _loss_supplies(self, n_samples):
-        return super()._loss_supplies(n_samples) | {"alpha": self.alpha}
+        # The loss alone has another default, that of the thesis.
+        return {"alpha": ALPHA} | super()._loss_supplies(n_samples)
 
     def _refresh_rule(self):
         check_is_fitted(self)

@@ -21,6 +21,7 @@ from ..inputs import Inputs, input_kind, is_image, media_inputs, same_form, tabl
 from ..networks import HEADS, build_network
 from ..networks._build import is_built_in
 from ..operators import instruction_set
+from ..training import is_perceptron
 from ._checkpoint import Checkpoint, tell_apart
 
 #: Scores held at once while predicting.
@@ -65,9 +66,9 @@ def _from_library(value):
     return str(code.__module__).partition(".")[0] in LIBRARIES
 
 
-def _is_perceptron(backbone):
-    """Return whether a backbone for tables is a perceptron of ours."""
-    return backbone is None or isinstance(backbone, tuple | list) or backbone == "mlp"
+def is_named(value, name):
+    """Return whether a parameter, which may be an array, is a name."""
+    return isinstance(value, str) and value == name
 
 
 class _HiddenParameter:
@@ -104,8 +105,8 @@ class DeepEstimator(BaseEstimator):
         "transform": [callable, dict, None],
         "loss": "no_validation",
         "loss_params": [dict, None],
-        "max_epochs": [Interval(Integral, 1, None, closed="left")],
-        "lr": [Interval(Real, 0, None, closed="neither")],
+        "max_epochs": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+        "lr": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
         "batch_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "optimizer": "no_validation",
         "weight_decay": [Interval(Real, 0, None, closed="left"), None],
@@ -132,12 +133,12 @@ class DeepEstimator(BaseEstimator):
         backbone_params=None,
         weights=None,
         transform=None,
-        max_epochs=50,
-        lr=3e-3,
+        max_epochs="auto",
+        lr="auto",
         batch_size="auto",
         optimizer="adamw",
         weight_decay=None,
-        lr_schedule="cosine",
+        lr_schedule="auto",
         validation_fraction=None,
         monitor="auto",
         patience=None,
@@ -249,7 +250,7 @@ class DeepEstimator(BaseEstimator):
             if training or not self._predicts_in_double(X.dtype):
                 self._check_single_precision(X)
             backbone = self.backbone if training else self._network_params["backbone"]
-            dtype = None if _is_perceptron(backbone) else torch.float32
+            dtype = None if is_perceptron(backbone, X.shape[1:]) else torch.float32
             inputs = table_inputs(X, dtype, keep_sparse=not self.compile)
         else:
             inputs = media_inputs(X, kind, vars(self)["transform"])
@@ -315,7 +316,7 @@ class DeepEstimator(BaseEstimator):
 
     def _built_in_network(self):
         plain = self.precision == "float32" and not self.compile
-        return plain and _is_perceptron(self._network_params["backbone"])
+        return plain and is_perceptron(self._network_params["backbone"], self.input_shape_)
 
     def _predicts_in_double(self, dtype):
         """Return whether scores are computed in double precision.
@@ -344,19 +345,33 @@ class DeepEstimator(BaseEstimator):
         random_state = check_random_state(self.random_state)
         self._seed = int(random_state.randint(np.iinfo(np.int32).max))
 
-    def _options(self, resume=None):
-        in_pieces = resume == "partial_fit"
+    #: Whether our networks train with dropout unless `backbone_params` says otherwise.
+    _drops_out = True
+
+    @property
+    def _recipe(self):
+        return training.recipe(self.backbone, self.input_shape_)
+
+    def _schedule(self):
+        return self._recipe.lr_schedule if is_named(self.lr_schedule, "auto") else self.lr_schedule
+
+    def _options(self, resume=None, epochs=1):
+        """Return the training parameters, "auto" and None resolved."""
+        recipe, in_pieces = self._recipe, resume == "partial_fit"
+        decay = self.weight_decay
+        if decay is None and is_named(self.optimizer, "adamw"):
+            decay = recipe.weight_decay
+        searched = resume == "search" and self.patience is None
         return training.TrainingOptions(
             optimizer=self.optimizer,
-            weight_decay=training.resolve_weight_decay(
-                self.weight_decay, self.optimizer, self.input_shape_
-            ),
-            lr=self.lr,
-            lr_schedule=None if in_pieces else self.lr_schedule,
-            max_epochs=self.max_epochs,
+            weight_decay=decay,
+            lr=recipe.lr if self.lr == "auto" else self.lr,
+            lr_schedule=None if in_pieces else self._schedule(),
+            default_schedule=is_named(self.lr_schedule, "auto"),
+            max_epochs=epochs,
             batch_size=self.batch_size_,
             callbacks=self.callbacks,
-            patience=self.patience,
+            patience="half" if searched else self.patience,
             device=self.device_,
             precision=self.precision,
             compile=self.compile,
@@ -388,22 +403,29 @@ class DeepEstimator(BaseEstimator):
         train : TrainingSet
         valid : TrainingSet or None
         n_outputs : int
-        epochs : int
-        resume : {None, "warm_start", "partial_fit"}
-            None starts anew.
+        epochs : int or None
+            None is what the recipe of the network says.
+        resume : {None, "search", "warm_start", "partial_fit"}
+            None starts anew, and so does a search for the number of epochs.
         checkpoint : Checkpoint or None
         """
         self.device_ = training.resolve_device(self.device)
-        self.batch_size_ = training.resolve_batch_size(self.batch_size, len(train))
-        continued = resume is not None and hasattr(self, "net_")
+        self.batch_size_ = training.resolve_batch_size(
+            self.batch_size, len(train), self._recipe.largest_batch
+        )
+        if epochs is None:
+            n_batches = training.count_batches(len(train), self.batch_size_)
+            length = training.most_epochs if resume == "search" else self._recipe.epochs
+            epochs = length(n_batches)
+        continued = resume in ("warm_start", "partial_fit") and hasattr(self, "net_")
         lent = None
         if train.inputs.runs_user_code or self._runs_code_of_others(continued):
             lent = self.device_
         keep = None if checkpoint is None else training.KeepState(checkpoint, self._seed, lent)
         with self._randomness(continued, lent) as generator:
             make = self._continued_net if continued else self._new_net
-            net = make(train, valid, n_outputs, resume, generator)
-            net.resumable = self.warm_start or resume is not None
+            net = make(train, valid, n_outputs, epochs, resume, generator)
+            net.resumable = self.warm_start or resume in ("warm_start", "partial_fit")
             n_before = len(net.history)
             with _weights_kept_on_error(self.net_) if continued else nullcontext():
                 self._run(net, train, valid, epochs, keep)
@@ -412,7 +434,7 @@ class DeepEstimator(BaseEstimator):
         self.history_ = net.history
         self.n_iter_ = len(net.history)
         if net.interrupted_:
-            self._report_interrupt(net, self.n_iter_ - n_before)
+            self._report_interrupt(net, self.n_iter_ - n_before, epochs)
         return self
 
     @contextmanager
@@ -464,11 +486,11 @@ class DeepEstimator(BaseEstimator):
             vars(self).update(before)
             raise
 
-    def _new_net(self, train, valid, n_outputs, resume, generator):
+    def _new_net(self, train, valid, n_outputs, epochs, resume, generator):
         criterion = self._checked_criterion(train, resume, generator)
         statistics = None
         images = is_image(self.input_shape_)
-        if _is_perceptron(self.backbone) or images:
+        if is_perceptron(self.backbone, self.input_shape_) or images:
             statistics = train.inputs.statistics(train.sample_weight)
         if images:
             self._image_range = statistics[2:]
@@ -476,6 +498,9 @@ class DeepEstimator(BaseEstimator):
         self._network_params = {
             name: getattr(self, name) for name in ("backbone", "backbone_params", "weights")
         }
+        if self._drops_out and self._recipe.dropout is not None:
+            given = self.backbone_params or {}
+            self._network_params["backbone_params"] = {"dropout": self._recipe.dropout, **given}
         module = build_network(
             **self._network_params,
             input_shape=self.input_shape_,
@@ -488,9 +513,9 @@ class DeepEstimator(BaseEstimator):
             module = module.to(memory_format=torch.channels_last)
         if getattr(train.inputs, "keep_sparse", False):
             module.expect_sparse_rows()
-        return self._make_net(module, criterion, train, valid, resume, generator)
+        return self._make_net(module, criterion, train, valid, epochs, resume, generator)
 
-    def _continued_net(self, train, valid, n_outputs, resume, generator):
+    def _continued_net(self, train, valid, n_outputs, epochs, resume, generator):
         """Return a net that goes on with the trained module, by the parameters of now."""
         old = self.net_
         module = bare_module(old)
@@ -499,7 +524,7 @@ class DeepEstimator(BaseEstimator):
         # Estimates of samples are not carried over: the samples may be others.
         if not criterion.uses_index:
             training.take_learned(criterion, old.criterion_)
-        net = self._make_net(module, criterion, train, valid, resume, generator)
+        net = self._make_net(module, criterion, train, valid, epochs, resume, generator)
         net.continue_from(old)
         return net
 
@@ -519,21 +544,25 @@ class DeepEstimator(BaseEstimator):
             )
         return criterion
 
-    def _make_net(self, module, criterion, train, valid, resume, generator):
+    def _make_net(self, module, criterion, train, valid, epochs, resume, generator):
         self._prior_exponent = criterion.prior_exponent
         weight = getattr(criterion, "log_class_weight", None)
         self._log_class_weight = None if weight is None else weight.numpy()
         self._label_smoothing = float(criterion.label_smoothing)
         self._smoothed_towards = criterion.smoothed_towards
         n_batches = len(training.make_batches(train, self.batch_size_, generator))
-        monitor, options = self._monitor(valid), self._options(resume)
+        monitor, options = self._monitor(valid, resume), self._options(resume, epochs)
         return training.make_net(
             module, criterion, train.inputs, monitor, n_batches, options, generator
         )
 
-    def _monitor(self, valid):
+    def _monitor(self, valid, resume=None):
         """Return the monitor of the validation set, if there is one."""
         name, metric = self._monitor_metric()
+        if resume == "search" and is_named(self.monitor, "auto"):
+            return training.Monitor(
+                "valid_calibrated_likelihood", self._likelihood, self._combine_views
+            )
         if not callable(self.monitor) and self.monitor not in ("auto", "valid_loss", name):
             raise ValueError(
                 f"monitor={self.monitor!r} is unknown; use 'auto' (here {name!r}), "
@@ -558,12 +587,12 @@ class DeepEstimator(BaseEstimator):
             return training.Monitor("valid_loss", None)
         return training.Monitor(name, metric, self._combine_views)
 
-    def _report_interrupt(self, net, n_epochs):
+    def _report_interrupt(self, net, n_epochs, epochs):
         best = dict(net.callbacks_).get("best_epoch")
         epoch = getattr(best, "best_epoch_", None)
         kept = f"the best epoch so far, {epoch}, is kept" if epoch else "the last state is kept"
         warnings.warn(
-            f"Training was interrupted after {n_epochs} of {self.max_epochs} epochs; {kept}.",
+            f"Training was interrupted after {n_epochs} of {epochs} epochs; {kept}.",
             ConvergenceWarning,
             stacklevel=3,
         )

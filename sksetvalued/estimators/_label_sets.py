@@ -66,7 +66,8 @@ class DeepLabelSetClassifier(ClassifierMixin, DeepEstimator):
             data = self._training_set(inputs, y, weight, train, True)
             if valid is not None:
                 valid = self._training_set(inputs, y, weight, valid, False)
-            self._train(data, valid, self._n_outputs, self.max_epochs, resume, kept)
+            epochs = None if self.max_epochs == "auto" else self.max_epochs
+            self._train(data, valid, self._n_outputs, epochs, resume, kept)
             if held is not None:
                 self._calibrate(inputs.subset(held), None if weight is None else weight[held])
             self._close_checkpoint(kept)

@@ -14,14 +14,23 @@ from sklearn.utils.multiclass import _check_partial_fit_first_call, check_classi
 from sklearn.utils.validation import check_is_fitted
 from torch.utils.data import Dataset
 
+from .. import training
 from .._predict import labels_of_sets
 from ..inputs import Inputs, check_pairs, dataset_targets, input_kind
 from ..training import TrainingSet, split_per_class
 from ._deep import DeepEstimator
+from ._length import SearchedLength
 from ._unsmooth import unsmoothed
 
+#: Of the parameters of the losses that mix others.
+MIXTURE_CONSTRAINTS = {
+    "cross_entropy": [Interval(Real, 0, 1, closed="both"), None],
+    "ranks": "no_validation",
+    "label_smoothing": [Interval(Real, 0, 1, closed="left"), None],
+}
 
-class DeepSetClassifier(ClassifierMixin, DeepEstimator):
+
+class DeepSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
     """Base of the classifiers that learn from one label per sample."""
 
     _parameter_constraints = {
@@ -61,6 +70,7 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
         self : object
         """
         self._validate_params()
+        self._warn_of_unused()
         resume = "warm_start" if self.warm_start and hasattr(self, "net_") else None
         if resume is None:
             self.__dict__.pop("net_", None)
@@ -106,6 +116,7 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
         self._validate_params()
         first = not hasattr(self, "net_")
         if first:
+            self._warn_of_unused()
             self.__dict__.pop("classes_", None)
         with self._kept_on_error():
             _check_partial_fit_first_call(self, classes)
@@ -180,26 +191,30 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
         # A fit that goes on holds the same samples out, if the data are the same.
         random_state = np.random.RandomState(self._seed)
         train, held = np.arange(len(target)), None
-        valid = None
-        if self._held_out_fraction is not None:
-            train, held = split_per_class(target, self._held_out_fraction, random_state)
+        fraction = self._calibration_share(resume)
+        if fraction is not None:
+            train, held = split_per_class(target, fraction, random_state)
         self._check_held_out(held, weight)
-        if self.validation_fraction is not None:
-            kept, out = split_per_class(target[train], self.validation_fraction, random_state)
-            if not len(out):
-                raise ValueError(
-                    f"validation_fraction={self.validation_fraction} holds no sample out: each "
-                    "class has a single sample left to train on. Leave it None."
-                )
-            train, valid = train[kept], train[out]
-            valid = self._training_set(inputs, target, weight, valid, False)
-        data = self._training_set(inputs, target, weight, train, True)
-        self._train(data, valid, len(self.classes_), self.max_epochs, resume, checkpoint)
-        held = train if held is None or not len(held) else held
+        calibrated = False
+        if self._searches_epochs(resume):
+            calibrated = self._fit_searched(
+                inputs, target, weight, train, random_state, checkpoint
+            )
+        else:
+            self._fit_held_out(inputs, target, weight, train, resume, random_state, checkpoint)
+        if held is None and calibrated:
+            return
+        self._calibrate_on(inputs, weight, train if held is None or not len(held) else held)
+
+    def _calibrate_on(self, inputs, weight, rows):
         with warnings.catch_warnings():
             # A k that needs a warning has had it before the training.
             warnings.filterwarnings("ignore", ".*every class is returned", UserWarning)
-            self._calibrate_inputs(inputs.subset(held), weight if weight is None else weight[held])
+            self._calibrate_inputs(inputs.subset(rows), weight if weight is None else weight[rows])
+
+    def _calibration_share(self, resume):
+        """Return the share of the data that is held out for the threshold alone, or None."""
+        return None
 
     def _check_held_out(self, held, weight):
         """Raise if the rule promises what the samples held out cannot give."""
@@ -236,20 +251,36 @@ class DeepSetClassifier(ClassifierMixin, DeepEstimator):
             weight = self._positive_counts.sum() / (len(weight) * self._positive_counts)
         self._log_label_weight = np.log(weight)
 
-    def _training_set(self, inputs, target, weight, indices, training):
-        if training and self._log_label_weight is not None:
+    def _training_set(self, inputs, target, weight, indices, in_training):
+        if in_training and self._log_label_weight is not None:
             weight = np.exp(self._log_label_weight)[target] * (1.0 if weight is None else weight)
         if weight is not None:
             weight = torch.from_numpy(weight[indices]).float()
         target = torch.from_numpy(target[indices])
-        return TrainingSet(inputs.subset(indices, training=training), target, weight)
+        return TrainingSet(inputs.subset(indices, training=in_training), target, weight)
 
     # -- the loss and the rule --------------------------------------------------------------
+
+    #: Parameters of the estimator that are arguments of losses.
+    _loss_parameters = ()
+
+    def _warn_of_unused(self):
+        """Warn of parameters that were set and that the loss does not have."""
+        for name in self._loss_parameters:
+            value = getattr(self, name)
+            if value is not None and not training.accepts(self.loss, name):
+                warnings.warn(
+                    f"{name}={value!r} has no effect on loss={self.loss!r}, which has no such "
+                    "argument: leave it None, or choose another loss.",
+                    UserWarning,
+                    stacklevel=3,
+                )
 
     def _loss_supplies(self, n_samples):
         """Return what a loss may ask for."""
         n_classes = len(self.classes_)
-        return {
+        set_here = {name: getattr(self, name) for name in self._loss_parameters}
+        return {name: value for name, value in set_here.items() if value is not None} | {
             "k": min(self.k, n_classes - 1),
             "class_counts": self._positive_counts,
             "n_samples": n_samples,

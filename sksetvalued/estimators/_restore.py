@@ -17,7 +17,10 @@ from ._json import Decoder
 from ._label_sets import DeepLabelSetClassifier
 
 #: Fitted attributes that an estimator may lack.
-OPTIONAL = {"feature_names_in_", "n_features_in_", "_image_range", "_log_label_weight"}
+OPTIONAL = {
+    *("feature_names_in_", "n_features_in_"),
+    *("_found_epochs", "_image_range", "_log_label_weight"),
+}
 OF_LABEL_SETS = {"average_size_", "largest_size_", "_form", "_seen", "_shift_invariant"}
 #: What a document holds.
 PARTS = {

@@ -158,18 +158,27 @@ class SparseTopClassifier(PlainState, DeepLabelSetClassifier, rule=AverageK):
         size="predicted",
         loss_params=None,
         calibration_fraction=0.1,
+        max_epochs=50,
         lr=1e-3,
         weight_decay=1e-2,
         lr_schedule=None,
         **training,
     ):
-        super().__init__(lr=lr, weight_decay=weight_decay, lr_schedule=lr_schedule, **training)
+        super().__init__(
+            max_epochs=max_epochs,
+            lr=lr,
+            weight_decay=weight_decay,
+            lr_schedule=lr_schedule,
+            **training,
+        )
         self.loss = loss
         self.size = size
         self.loss_params = loss_params
         self.calibration_fraction = calibration_fraction
 
     # -- training ---------------------------------------------------------------------------
+
+    _drops_out = False
 
     def _criterion(self, n_samples, generator=None):
         criterion = super()._criterion(n_samples, generator)
@@ -182,9 +191,9 @@ class SparseTopClassifier(PlainState, DeepLabelSetClassifier, rule=AverageK):
             return criterion
         return SizedLoss(criterion, len(self.classes_))
 
-    def _make_net(self, module, criterion, train, valid, resume, generator):
+    def _make_net(self, module, criterion, *args):
         self._shift_invariant = getattr(criterion, "shift_invariant", False)
-        return super()._make_net(module, criterion, train, valid, resume, generator)
+        return super()._make_net(module, criterion, *args)
 
     @property
     def _n_outputs(self):

@@ -9,9 +9,8 @@ from sklearn.utils.validation import check_is_fitted
 from ..metrics import top_k_accuracy_score
 from ..operators import top_k_marginals
 from ..rules import TopK
-from ..training import accepts
 from ._docs import with_training_parameters
-from ._labels import DeepSetClassifier
+from ._labels import MIXTURE_CONSTRAINTS, DeepSetClassifier
 from ._plain_state import PlainState
 
 
@@ -19,9 +18,13 @@ from ._plain_state import PlainState
 class TopKClassifier(PlainState, DeepSetClassifier, rule=TopK):
     """Deep classifier that returns the k likeliest classes of every sample.
 
-    The network is trained with a top-k loss; the default is the noised top-k hinge [1]_, which
-    asks the true class to be among the k largest scores by a margin. With `max_margin` the
-    margin grows for rare classes and the scores are cosines times `scale`.
+    The network is trained with a top-k loss. The default mixes the cross-entropy with the noised
+    top-k hinge [1]_, which asks the true class to be among the k largest scores by a margin, at
+    the ranks 1 and k. With `max_margin` the margin grows for rare classes and the scores are
+    cosines times `scale`.
+
+    Parameters that belong to losses are None by default, "as the loss has it"; one that is set and
+    that the chosen loss does not have is warned of.
 
     Parameters
     ----------
@@ -30,15 +33,23 @@ class TopKClassifier(PlainState, DeepSetClassifier, rule=TopK):
     objective : {"micro", "macro"}, default="micro"
         What the sets are to maximise: coverage over samples, or averaged over classes (for long
         tails). "macro" ranks by p_y(x) / prior_y.
-    loss : str, criterion class or instance, default="noised_hinge"
-        "noised_hinge", "smoothed_hinge", "calibrated_hinge", "hinge", "convex_hinge",
-        "cross_entropy", "focal", "ldam", "logit_adjusted", any other name in
-        ``sksetvalued.losses.LOSSES`` for single labels, or a torch criterion.
+    loss : str, criterion class or instance, default="noised_mixture"
+        "noised_mixture", "noised_hinge" (that of [1]_), "smoothed_hinge", "calibrated_hinge",
+        "hinge", "convex_hinge", "cross_entropy", "focal", "ldam", "logit_adjusted", any other
+        name in ``sksetvalued.losses.LOSSES`` for single labels, or a torch criterion.
     epsilon : float, default=None
         Standard deviation of the noise of the noised hinge. None: 1, and 0.1 with `max_margin`,
-        where it counts in units of cosines. Not used by losses without noise.
-    n_noise_samples : int, default=5
-        Draws of noise of the noised hinge. Not used by losses without noise.
+        where it counts in units of cosines.
+    n_noise_samples : int, default=None
+        Draws of noise of the noised hinge. None: 5.
+    cross_entropy : float in [0, 1], default=None
+        Share of the cross-entropy in a mixture. None: 0.5.
+    ranks : mapping or iterable of (rank, weight), default=None
+        Ranks of the hinge, and their weights in it, such as ``{1: 0.5, "k": 0.5}``, which None
+        means in a mixture.
+    label_smoothing : float in [0, 1), default=None
+        Share of the labels of a mixture that goes to the classes in proportion to their training
+        counts. None: 0.
     max_margin : float, default=None
         Margin of the rarest class; the others have ``max_margin * (n_min / n_y) ** (1/4)``.
         None: every class has the margin 1.
@@ -87,7 +98,8 @@ class TopKClassifier(PlainState, DeepSetClassifier, rule=TopK):
         **DeepSetClassifier._parameter_constraints,
         "k": [Interval(Integral, 1, None, closed="left")],
         "epsilon": [Interval(Real, 0, None, closed="left"), None],
-        "n_noise_samples": [Interval(Integral, 1, None, closed="left")],
+        "n_noise_samples": [Interval(Integral, 1, None, closed="left"), None],
+        **MIXTURE_CONSTRAINTS,
         "max_margin": [Interval(Real, 0, None, closed="left"), None],
         "scale": [Interval(Real, 0, None, closed="neither"), None],
     }
@@ -97,9 +109,12 @@ class TopKClassifier(PlainState, DeepSetClassifier, rule=TopK):
         k=5,
         *,
         objective="micro",
-        loss="noised_hinge",
+        loss="noised_mixture",
         epsilon=None,
-        n_noise_samples=5,
+        n_noise_samples=None,
+        cross_entropy=None,
+        ranks=None,
+        label_smoothing=None,
         max_margin=None,
         scale=None,
         loss_params=None,
@@ -113,26 +128,24 @@ class TopKClassifier(PlainState, DeepSetClassifier, rule=TopK):
         self.loss = loss
         self.epsilon = epsilon
         self.n_noise_samples = n_noise_samples
+        self.cross_entropy = cross_entropy
+        self.ranks = ranks
+        self.label_smoothing = label_smoothing
         self.max_margin = max_margin
         self.scale = scale
         self.loss_params = loss_params
         self.rule_params = rule_params
         self.class_weight = class_weight
 
-    def _loss_supplies(self, n_samples):
-        for name in ("max_margin", "scale"):
-            value = getattr(self, name)
-            if value is not None and not accepts(self.loss, name):
-                raise ValueError(
-                    f"{name}={value!r} has no effect on loss={self.loss!r}; use "
-                    "'noised_hinge' or 'ldam', or leave it None."
-                )
-        return super()._loss_supplies(n_samples) | {
-            "epsilon": self.epsilon,
-            "n_noise_samples": self.n_noise_samples,
-            "max_margin": self.max_margin,
-            "scale": self.scale,
-        }
+    _loss_parameters = (
+        "epsilon",
+        "n_noise_samples",
+        "cross_entropy",
+        "ranks",
+        "label_smoothing",
+        "max_margin",
+        "scale",
+    )
 
     def _rule(self):
         return self._build_rule(TopK, k=self.k, objective=self.objective)

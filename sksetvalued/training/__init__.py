@@ -2,10 +2,11 @@
 
 from .._randomness import rng_state, seeded
 from ._criterion import accepts, make_criterion, take_learned
-from ._data import TrainingSet, make_batches
-from ._monitor import Monitor
+from ._data import TrainingSet, count_batches, make_batches
+from ._monitor import Monitor, calibrated_log_likelihood
 from ._net import SetNet
 from ._predict import iter_outputs
+from ._recipes import HELD_OUT, is_perceptron, most_epochs, recipe
 from ._setup import (
     OPTIMIZERS,
     TrainingOptions,
@@ -15,32 +16,38 @@ from ._setup import (
     resolve_batch_size,
     resolve_device,
     resolve_optimizer,
-    resolve_weight_decay,
+    scheduler_of,
 )
 from ._sized import SizedLoss
 from ._splits import split_per_class
 from ._state import KeepState
 
 __all__ = [
-    "OPTIMIZERS",
+    "HELD_OUT",
     "KeepState",
     "Monitor",
+    "OPTIMIZERS",
     "SetNet",
     "SizedLoss",
     "TrainingOptions",
     "TrainingSet",
     "accepts",
+    "calibrated_log_likelihood",
     "check_net_params",
+    "count_batches",
+    "is_perceptron",
     "iter_outputs",
     "make_batches",
     "make_callbacks",
     "make_criterion",
     "make_net",
+    "most_epochs",
+    "recipe",
     "resolve_batch_size",
     "resolve_device",
     "resolve_optimizer",
-    "resolve_weight_decay",
     "rng_state",
+    "scheduler_of",
     "seeded",
     "split_per_class",
     "take_learned",

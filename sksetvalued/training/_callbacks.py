@@ -6,6 +6,7 @@ from functools import partial
 from numbers import Integral
 
 import numpy as np
+import torch
 from skorch.callbacks import BatchScoring, Callback, EpochScoring, LRScheduler
 from torch.optim.lr_scheduler import MultiStepLR, OneCycleLR, ReduceLROnPlateau
 
@@ -43,6 +44,11 @@ def own_callback(callback):
     return own
 
 
+#: Of a search: epochs without improvement that are borne at least, and what is an improvement,
+#: as a share of the best value.
+LEAST_PATIENCE, LEAST_GAIN = 8, 2e-3
+
+
 class BestEpoch(Callback):
     """Keep the weights of the epoch with the best score, and stop when it no longer improves.
 
@@ -50,8 +56,9 @@ class BestEpoch(Callback):
     ----------
     monitor : str
         Name of a column of the history; the larger the better, except for "valid_loss".
-    patience : int, optional
-        Number of epochs without improvement after which the net is exhausted.
+    patience : int or "half", optional
+        Number of epochs without improvement after which the net is exhausted; "half" is half of
+        those that the best took, and at least `LEAST_PATIENCE`.
     """
 
     def __init__(self, monitor, patience=None):
@@ -67,11 +74,19 @@ class BestEpoch(Callback):
         value = net.history[-1, self.monitor]
         value = -value if self.monitor == "valid_loss" else value
         epoch = net.history[-1, "epoch"]
-        if self.best_ is None or value > self.best_:
+        if self.best_ is None or value > self.best_ + self._least_gain():
             self.best_, self.best_epoch_ = value, epoch
             self.state_ = copy.deepcopy(net.module_.state_dict())
-        elif self.patience is not None and epoch - self.best_epoch_ >= self.patience:
+        elif self.patience is not None and epoch - self.best_epoch_ >= self._patience():
             net.exhausted_ = True
+
+    def _least_gain(self):
+        return LEAST_GAIN * abs(self.best_) if self.patience == "half" else 0.0
+
+    def _patience(self):
+        if self.patience == "half":
+            return max(self.best_epoch_ // 2, LEAST_PATIENCE)
+        return self.patience
 
     def on_train_end(self, net, **kwargs):
         if self.state_ is not None:
@@ -79,6 +94,64 @@ class BestEpoch(Callback):
             state.update(self.state_)
             net.module_.load_state_dict(state)
         self.state_ = None
+
+
+class AveragedWeights(Callback):
+    """Train at a constant rate, and show the average of the weights in place of the last ones.
+
+    The average weighs the last eighth of the updates most, whatever their number
+    (polynomial-decay averaging, [1]_), so that it is as good after any epoch as a falling rate
+    makes the weights after the last: the number of epochs need not be known beforehand. From the
+    end of an epoch to the next, the module holds the average.
+
+    References
+    ----------
+    .. [1] Shamir & Zhang, "Stochastic gradient descent for non-smooth optimization", ICML 2013.
+    """
+
+    decay = 8
+    warm_up = 50
+
+    def on_train_begin(self, net, **kwargs):
+        self.others_ = [p.detach().clone() for p in _trained(net)]
+        self.shown_, self.n_updates_ = False, 0
+        self.rates_ = [group["lr"] for group in net.optimizer_.param_groups]
+        self._set_rates(net)
+
+    def _set_rates(self, net):
+        factor = min(1.0, (self.n_updates_ + 1) / self.warm_up)
+        for group, rate in zip(net.optimizer_.param_groups, self.rates_):
+            group["lr"] = factor * rate
+
+    @torch.no_grad()
+    def on_update(self, net):
+        self.n_updates_ += 1
+        share = (self.decay + 1) / (self.n_updates_ + self.decay)
+        torch._foreach_lerp_(self.others_, _trained(net), share)
+        if self.n_updates_ <= self.warm_up:
+            self._set_rates(net)
+
+    def on_epoch_begin(self, net, **kwargs):
+        self._show(net, False)
+
+    def on_trained(self, net):
+        self._show(net, True)
+
+    def on_train_end(self, net, **kwargs):
+        self._show(net, True)
+        self.others_ = None
+
+    @torch.no_grad()
+    def _show(self, net, average):
+        """Put the average into the module, or the last weights."""
+        if average != self.shown_:
+            for parameter, other in zip(_trained(net), self.others_):
+                parameter.data, other.data = other.data, parameter.data
+            self.shown_ = average
+
+
+def _trained(net):
+    return [p for p in net.module_.parameters() if p.requires_grad]
 
 
 class EpochProgress(Callback):
@@ -112,7 +185,7 @@ class _Schedule(LRScheduler):
 
 
 #: Callbacks of the estimators, which read no batches in the history.
-OWN = (BestEpoch, EpochProgress, _Schedule)
+OWN = (AveragedWeights, BestEpoch, EpochProgress, _Schedule)
 
 
 class _FromOptimizer:
@@ -135,7 +208,7 @@ def lr_scheduler(lr_schedule, max_epochs, n_batches):
 
     Parameters
     ----------
-    lr_schedule : "cosine", "one_cycle", sequence of int, dict or callable
+    lr_schedule : "averaged", "cosine", "one_cycle", sequence of int, dict or callable
         The last three are epochs at which the rate is divided by ten, the arguments of torch's
         ``MultiStepLR``, and a function from the optimizer to a torch scheduler.
     max_epochs, n_batches : int
@@ -148,12 +221,15 @@ def lr_scheduler(lr_schedule, max_epochs, n_batches):
         return _multi_step(milestones=lr_schedule)
     if np.ndim(lr_schedule) == 0 and lr_schedule == "cosine":
         return _Schedule("CosineAnnealingLR", T_max=max_epochs, last_epoch=-1)
+    if lr_schedule == "averaged":
+        return AveragedWeights()
     if lr_schedule == "one_cycle":
         cycle = _FromOptimizer(partial(_one_cycle, n_steps=max_epochs * n_batches + 1))
         return _Schedule(cycle, step_every="batch")
     raise ValueError(
-        "lr_schedule must be None, 'cosine', 'one_cycle', a sequence of epochs, a dict of "
-        f"MultiStepLR's arguments or a function of the optimizer, got {lr_schedule!r}."
+        "lr_schedule must be None, 'auto', 'averaged', 'cosine', 'one_cycle', a sequence of "
+        "epochs, a dict of MultiStepLR's arguments or a function of the optimizer, got "
+        f"{lr_schedule!r}."
     )
 
 

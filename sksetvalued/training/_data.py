@@ -86,6 +86,11 @@ class BatchIndices:
         return iter(order.split([*sizes, n - sum(sizes)]))
 
 
+def count_batches(n_samples, batch_size):
+    """Return the number of batches of an epoch."""
+    return len(BatchIndices(n_samples, batch_size, shuffle=False, generator=None))
+
+
 class MemoryBatches:
     """Iterate over batches gathered from memory."""
 

@@ -10,7 +10,7 @@ from skorch import NeuralNet
 from skorch.callbacks import Callback, LRScheduler
 from skorch.exceptions import SkorchException
 
-from ._callbacks import OWN
+from ._callbacks import OWN, AveragedWeights
 from ._data import TrainingSet, make_batches
 
 
@@ -73,6 +73,7 @@ class SetNet(NeuralNet):
             for hook in ("on_batch_begin", "on_batch_end", "on_grad_computed")
         }
         on_batch = defined["on_batch_begin"] or defined["on_batch_end"]
+        self._averages = [c for _, c in self.callbacks_ if isinstance(c, AveragedWeights)]
         self._hooks = {**defined, "on_batch_begin": on_batch, "on_batch_end": on_batch}
         self._keeps_batches = not all(isinstance(callback, OWN) for _, callback in self.callbacks_)
         return self
@@ -170,6 +171,8 @@ class SetNet(NeuralNet):
                 training=True,
             )
         self.optimizer_.step()
+        for average in self._averages:
+            average.on_update(self)
         return step
 
     def get_loss(self, y_pred, y_true, X=None, training=False):
@@ -212,6 +215,8 @@ class SetNet(NeuralNet):
             if self._hooks["on_batch_end"]:
                 self._record_batch(prefix, losses[-1].item(), sizes[-1])
                 self.notify("on_batch_end", batch=batch, training=training, **step)
+        for average in self._averages if training else ():
+            average.on_trained(self)
         self._record_epoch(prefix, losses, sizes, time.perf_counter() - start)
 
     def _record_batch(self, prefix, loss, size):
@@ -275,6 +280,7 @@ class SetNet(NeuralNet):
         except KeyboardInterrupt:
             self.interrupted_ = True
         self.notify("on_train_end", X=X, y=y)
+        self._set_training(False)
         return self
 
     def continue_from(self, net):

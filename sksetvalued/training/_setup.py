@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from skorch.callbacks import LRScheduler
 
-from ._callbacks import BestEpoch, EpochProgress, lr_scheduler, own_callback
+from ._callbacks import AveragedWeights, BestEpoch, EpochProgress, lr_scheduler, own_callback
 from ._data import OF_WORKERS
 from ._net import SetNet
 
@@ -79,25 +79,14 @@ def resolve_device(device):
     return str(resolved)
 
 
-def resolve_batch_size(batch_size, n_samples):
+def resolve_batch_size(batch_size, n_samples, largest=256):
     """Return the number of samples of a training batch.
 
-    "auto" makes about 32 batches an epoch, of 32 to 256 samples.
+    "auto" makes about 32 batches an epoch, of 32 to `largest` samples.
     """
     if batch_size == "auto":
-        return min(max(32, n_samples // 32), 256)
+        return min(max(32, n_samples // 32), largest)
     return batch_size
-
-
-def resolve_weight_decay(weight_decay, optimizer, input_shape):
-    """Return the weight decay, or None for that of the optimizer's class.
-
-    None makes 0.1 for tables and 0.2 for images with "adamw", whose decay does not act through
-    the gradient; with others, these values would be far too large.
-    """
-    if weight_decay is None and isinstance(optimizer, str) and optimizer == "adamw":
-        return 0.1 if len(input_shape) == 1 else 0.2
-    return weight_decay
 
 
 def resolve_optimizer(optimizer):
@@ -192,10 +181,11 @@ class TrainingOptions(NamedTuple):
     weight_decay: float | None
     lr: float
     lr_schedule: object
+    default_schedule: bool
     max_epochs: int
     batch_size: int
     callbacks: Sequence | None
-    patience: int | None
+    patience: int | str | None
     device: str
     precision: str
     compile: bool
@@ -261,10 +251,12 @@ def make_callbacks(monitor, n_batches, options):
     first, last = [], []
     if monitor is not None:
         first.append(("best_epoch", BestEpoch(monitor.name, options.patience)))
-    lr_schedule = _lr_schedule(options.lr_schedule, own)
+    lr_schedule = _lr_schedule(options.lr_schedule, own, options.default_schedule)
     if lr_schedule is not None:
         schedule = lr_scheduler(lr_schedule, options.max_epochs, n_batches)
-        last.append(("lr_schedule", schedule))
+        # Averaged weights have to be in place before the best ones are put there.
+        place = first.insert if isinstance(schedule, AveragedWeights) else last.insert
+        place(0, ("lr_schedule", schedule))
     if options.verbose:
         name = monitor.name if monitor else None
         last.append(("progress", EpochProgress(options.max_epochs, name)))
@@ -278,18 +270,20 @@ def make_callbacks(monitor, n_batches, options):
     return first + own + last
 
 
-def _lr_schedule(lr_schedule, own):
+def scheduler_of(callbacks):
+    """Return the first callback that schedules the learning rate, or None."""
+    bare = (c[1] if isinstance(c, tuple | list) else c for c in callbacks or ())
+    return next((c for c in bare if isinstance(c, LRScheduler)), None)
+
+
+def _lr_schedule(lr_schedule, own, default):
     """Return the schedule, or None if the user's callbacks hold one and it is the default."""
-    schedulers = [
-        callback
-        for callback in (c[1] if isinstance(c, tuple) else c for c in own)
-        if isinstance(callback, LRScheduler)
-    ]
-    if not schedulers or lr_schedule is None:
+    scheduler = scheduler_of(own)
+    if scheduler is None or lr_schedule is None:
         return lr_schedule
-    if isinstance(lr_schedule, str) and lr_schedule == "cosine":
+    if default:
         return None
     raise ValueError(
-        f"callbacks holds {schedulers[0]!r} beside lr_schedule={lr_schedule!r}: two schedules "
+        f"callbacks holds {scheduler!r} beside lr_schedule={lr_schedule!r}: two schedules "
         "would multiply; set lr_schedule=None to use your own."
     )

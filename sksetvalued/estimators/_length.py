@@ -1,0 +1,88 @@
+"""How long the single-label deep classifiers train."""
+
+import warnings
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from .. import training
+from ..training import split_per_class
+from ._deep import is_named
+
+
+class SearchedLength:
+    """Train for the epochs that were asked for, or for as many as held-out samples advise."""
+
+    #: What a search found, for a fit that goes on.
+    _found_epochs = None
+
+    def _searches_epochs(self, resume):
+        """Return whether the number of epochs is found by samples that are held out for it.
+
+        That takes weights that are as good after any epoch as those of a training that ends there.
+        """
+        schedule = self._schedule()
+        open_ended = schedule is None or (isinstance(schedule, str) and schedule == "averaged")
+        open_ended &= training.scheduler_of(self.callbacks) is None
+        auto = self.max_epochs == "auto" and self._recipe.searched
+        return auto and open_ended and resume is None
+
+    def _fit_searched(self, inputs, target, weight, train, random_state, checkpoint):
+        """Find the number of epochs on a part of the data, then train anew on all of it.
+
+        Return whether the rule was calibrated on that part.
+        """
+        fraction = self.validation_fraction or training.HELD_OUT
+        kept, out = split_per_class(target[train], fraction, random_state)
+        epochs = None
+        if len(out):
+            parts = [
+                self._training_set(inputs, target, weight, train[rows], rows is kept)
+                for rows in (kept, out)
+            ]
+            self._train(*parts, len(self.classes_), None, "search")
+            if self.net_.interrupted_:
+                return False
+            best = dict(self.net_.callbacks_)["best_epoch"]
+            epochs = best.best_epoch_
+            self._warn_of_chance(best.best_)
+            self._calibrate_on(inputs, weight, train[out])
+        self._found_epochs = epochs
+        data = self._training_set(inputs, target, weight, train, True)
+        self._train(data, None, len(self.classes_), epochs, None, checkpoint)
+        return len(out) > 0
+
+    def _warn_of_chance(self, likelihood):
+        """Warn where held-out labels are no likelier than by the shares of the classes."""
+        if not is_named(self.monitor, "auto"):
+            return
+        chance = float(self._prior @ np.log(self._prior))
+        if likelihood <= 0.99 * chance:
+            warnings.warn(
+                "The network learnt next to nothing: on held-out samples, the log-likelihood of "
+                f"the labels is {likelihood:.3g}, and {chance:.3g} by the shares of the classes. "
+                "Check that the rows of X and y belong together, the features, and lr.",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+
+    def _fit_held_out(self, inputs, target, weight, train, random_state, checkpoint, resume):
+        valid = None
+        if self.validation_fraction is not None:
+            kept, out = split_per_class(target[train], self.validation_fraction, random_state)
+            if not len(out):
+                raise ValueError(
+                    f"validation_fraction={self.validation_fraction} holds no sample out: each "
+                    "class has a single sample left to train on. Leave it None."
+                )
+            train, valid = train[kept], train[out]
+            valid = self._training_set(inputs, target, weight, valid, False)
+        data = self._training_set(inputs, target, weight, train, True)
+        epochs = None if self.max_epochs == "auto" else self.max_epochs
+        if epochs is None and resume is not None:
+            epochs = self._found_epochs
+        self._train(data, valid, len(self.classes_), epochs, resume, checkpoint)
+
+    def _likelihood(self, y_true, y_score, sample_weight):
+        log_proba = self._log_proba(y_score)
+        return training.calibrated_log_likelihood(y_true, log_proba, sample_weight)

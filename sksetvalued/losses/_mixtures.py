@@ -1,0 +1,242 @@
+"""Mixtures of the papers' losses with the cross-entropy: the defaults of the estimators."""
+
+import torch
+from torch.nn import functional as F
+
+from ..operators._checks import check_number
+from ..operators._precision import at_least_float32, without_autocast
+from ._average_k import AverageKLoss
+from ._base import reduce_loss
+from ._noised import NoisedTopKHingeLoss
+
+__all__ = ["AverageKMixtureLoss", "NoisedMixtureLoss"]
+
+#: The first class, for the order in the set, and the last.
+RANKS = ((1, 0.5), ("k", 0.5))
+
+
+class _Smoothing:
+    """Label smoothing towards the classes' shares, which leaves the macro rule as it is."""
+
+    def _set_smoothing(self, cross_entropy, label_smoothing, prior):
+        for name, value in (
+            ("cross_entropy", cross_entropy),
+            ("label_smoothing", label_smoothing),
+        ):
+            check_number(name, value, 0, inclusive=True)
+        if cross_entropy > 1:
+            raise ValueError(f"cross_entropy must be at most 1, got {cross_entropy!r}.")
+        if label_smoothing >= 1:
+            raise ValueError(f"label_smoothing must be below 1, got {label_smoothing!r}.")
+        if label_smoothing and prior is None:
+            raise ValueError(
+                f"label_smoothing={label_smoothing} is towards the shares of the classes: give "
+                "them as prior."
+            )
+        self.cross_entropy = cross_entropy
+        self.smoothed_by = label_smoothing
+        prior = None if prior is None else torch.as_tensor(prior, dtype=torch.float64)
+        self.register_buffer("prior", prior)
+
+    smoothed_towards = "prior"
+
+    @property
+    def label_smoothing(self):
+        """Smoothing that the scores show: the hinge does not smooth."""
+        return self.smoothed_by if self.cross_entropy == 1 else 0.0
+
+    def _towards_prior(self, scores):
+        """Return the cross-entropy between the prior and the scores, of each sample."""
+        return -(scores.log_softmax(1) @ self.prior.to(scores))
+
+    @staticmethod
+    def _with_prior(supplied):
+        counts = supplied.get("class_counts")
+        return supplied if counts is None else {**supplied, "prior": counts / counts.sum()}
+
+
+class NoisedMixtureLoss(_Smoothing, NoisedTopKHingeLoss, name="noised_mixture"):
+    r"""Noised top-k hinge at several ranks, and the cross-entropy.
+
+    .. math:: \ell(s, y) = (1 - w) \sum_r v_r \, \ell_{\mathrm{hinge}, r}(s, y)
+        + w \big((1 - \delta) \, \mathrm{CE}(s, y) + \delta \, \mathrm{CE}(s, \pi)\big)
+
+    with the weight w of `cross_entropy`, ranks r of weights v_r, and the share :math:`\delta` of
+    `label_smoothing`, by which labels are smoothed towards the shares :math:`\pi` of the
+    classes. A hinge at rank k alone says nothing about the order inside the set of k classes; a
+    part at rank 1 does (the idea of [2]_, for another loss), and the cross-entropy makes scores
+    of different samples comparable. With ``cross_entropy=0`` and ``ranks=None`` this is the loss
+    of [1]_, :class:`NoisedTopKHingeLoss`.
+
+    Parameters
+    ----------
+    k : int, in [1, n_classes - 1]
+    cross_entropy : float in [0, 1], default=0.5
+    ranks : mapping or iterable of (rank, weight), default=((1, 0.5), ("k", 0.5))
+        None is k alone.
+    label_smoothing : float in [0, 1), default=0.0
+        With ``cross_entropy=1`` an estimator takes it back in its probabilities.
+    prior : array-like of shape (n_classes,), optional
+        Shares of the classes, needed to smooth labels; an estimator gives those of its training
+        data.
+    epsilon, n_noise_samples, margin, scale, class_counts, max_margin, noise, generator, reduction
+        As in :class:`NoisedTopKHingeLoss`.
+
+    References
+    ----------
+    .. [1] Garcin et al., "Stochastic smoothing of the top-K calibrated hinge loss for deep
+       imbalanced classification", ICML 2022, eq. (10) and (13).
+    .. [2] Petersen et al., "Differentiable top-k classification learning", ICML 2022.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sksetvalued.losses import NoisedMixtureLoss
+    >>> loss = NoisedMixtureLoss(k=2, cross_entropy=1.0)
+    >>> loss(torch.zeros(1, 4), torch.tensor([0]))
+    tensor(1.3863)
+    """
+
+    def __init__(
+        self,
+        k,
+        cross_entropy=0.5,
+        ranks=RANKS,
+        label_smoothing=0.0,
+        prior=None,
+        epsilon=1.0,
+        n_noise_samples=5,
+        margin=1.0,
+        scale=1.0,
+        class_counts=None,
+        max_margin=None,
+        noise="independent",
+        generator=None,
+        reduction="mean",
+    ):
+        super().__init__(
+            k,
+            epsilon,
+            n_noise_samples,
+            margin,
+            scale,
+            class_counts,
+            max_margin,
+            noise,
+            generator,
+            reduction,
+            ranks,
+        )
+        self._set_smoothing(cross_entropy, label_smoothing, prior)
+
+    @classmethod
+    def from_estimator(cls, supplied, loss_params):
+        """Build the loss; the estimator gives the shares of the classes."""
+        return super().from_estimator(cls._with_prior(supplied), loss_params)
+
+    def extra_repr(self):
+        return f"{super().extra_repr()}, cross_entropy={self.cross_entropy!r}"
+
+    def sample_losses(self, input, target):
+        losses = 0
+        if self.cross_entropy < 1:
+            losses = (1 - self.cross_entropy) * super().sample_losses(input, target)
+        if self.cross_entropy > 0:
+            losses = losses + self.cross_entropy * self._cross_entropy(input, target)
+        return losses
+
+    def _cross_entropy(self, input, target):
+        scores = self.scores(input)
+        losses = F.cross_entropy(scores, target, reduction="none")
+        if not self.smoothed_by:
+            return losses
+        return torch.lerp(losses, self._towards_prior(scores), self.smoothed_by)
+
+
+class AverageKMixtureLoss(_Smoothing, AverageKLoss, name="two_head_mixture"):
+    r"""Two-head loss, and the noised hinge of the scores that propose candidates.
+
+    .. math:: \ell = w \, \ell_{\text{two heads}} + (1 - w) \sum_r v_r \, \ell_{\mathrm{hinge}, r}
+
+    The proposal head, whose scores rank the classes, learns by the mixture of
+    :class:`NoisedMixtureLoss`, the multi-label head as in [1]_. With ``cross_entropy=1`` this is
+    the loss of [1]_, :class:`AverageKLoss`.
+
+    Parameters
+    ----------
+    k : float
+        Average size of the sets; rounded, it is the "k" of `ranks`.
+    alpha : float, default=0.1
+        Weight of the pseudo-labels against the observed ones.
+    cross_entropy : float in [0, 1], default=0.5
+        Weight of the two-head loss, to which the cross-entropy belongs.
+    ranks, label_smoothing, prior
+        As in :class:`NoisedMixtureLoss`.
+    epsilon : float, default=1.0
+    n_noise_samples : int, default=5
+    generator : torch.Generator or int, optional
+        As in :class:`NoisedTopKHingeLoss`.
+    reduction, ranking_head
+        As in :class:`AverageKLoss`.
+
+    References
+    ----------
+    .. [1] Garcin, "Loss functions for set-valued classification", thesis, 2023, eq. (5.9)-(5.15).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sksetvalued.losses import AverageKLoss, AverageKMixtureLoss
+    >>> pair, target = (torch.zeros(2, 3), torch.eye(2, 3)), torch.tensor([0, 1])
+    >>> mixture = AverageKMixtureLoss(k=1.5, alpha=1.0, cross_entropy=1.0)
+    >>> bool(mixture(pair, target) == AverageKLoss(k=1.5)(pair, target))
+    True
+    """
+
+    def __init__(
+        self,
+        k,
+        alpha=0.1,
+        cross_entropy=0.5,
+        ranks=RANKS,
+        label_smoothing=0.0,
+        prior=None,
+        epsilon=1.0,
+        n_noise_samples=5,
+        generator=None,
+        reduction="mean",
+        ranking_head="proposal",
+    ):
+        super().__init__(k, alpha, reduction, ranking_head)
+        self._set_smoothing(cross_entropy, label_smoothing, prior)
+        rank = max(1, round(k))
+        self.hinge = NoisedMixtureLoss(
+            rank, 0.0, ranks, epsilon=epsilon, n_noise_samples=n_noise_samples, generator=generator
+        )
+
+    @classmethod
+    def from_estimator(cls, supplied, loss_params):
+        """Build the loss; the estimator gives the shares of the classes."""
+        return super().from_estimator(cls._with_prior(supplied), loss_params)
+
+    def forward(self, input, target, sample_weight=None):
+        """Return the reduced loss; arguments are those of :class:`AverageKLoss`."""
+        loss = super().forward(input, target, sample_weight)
+        if self.cross_entropy == 1 and not self.smoothed_by:
+            return loss
+        target = target.long()
+        with without_autocast(input[1].device):
+            proposals = at_least_float32(input[1])
+            added = self._added(proposals, target)
+        return self.cross_entropy * loss + reduce_loss(added, self.reduction, sample_weight)
+
+    def _added(self, proposals, target):
+        """Return what the mixture adds to the two-head loss, of each sample."""
+        added = 0
+        if self.cross_entropy < 1:
+            added = (1 - self.cross_entropy) * self.hinge.sample_losses(proposals, target)
+        if self.smoothed_by:
+            own = F.cross_entropy(proposals, target, reduction="none")
+            change = self._towards_prior(proposals) - own
+            added = added + self.cross_entropy * self.smoothed_by * change
+        return added

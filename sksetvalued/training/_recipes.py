@@ -1,0 +1,73 @@
+"""What "auto" and None mean for the parameters of training."""
+
+from typing import NamedTuple
+
+from ..inputs import is_image
+
+#: Epochs that are tried at most where their number is found by held-out samples, and updates
+#: after which no more are begun.
+MOST_EPOCHS, MOST_UPDATES = 100, 10_000
+
+#: Share of the samples that are held out to find the number of epochs.
+HELD_OUT = 0.2
+
+
+class Recipe(NamedTuple):
+    """Training of a kind of network.
+
+    Parameters
+    ----------
+    max_epochs : int
+    lr : float
+    lr_schedule : str
+    weight_decay : float
+        Of "adamw".
+    dropout : float or None
+        None: the backbone has no such argument, or keeps its own default.
+    updates : int
+        Small data sets are gone through more than `max_epochs` times, up to so many batches.
+    searched : bool
+        Whether held-out samples find the number of epochs.
+    largest_batch : int
+        Of those that "auto" makes.
+    """
+
+    max_epochs: int
+    lr: float
+    lr_schedule: str
+    weight_decay: float
+    dropout: float | None = None
+    updates: int = 0
+    searched: bool = False
+    largest_batch: int = 256
+
+    def epochs(self, n_batches):
+        """Return the number of epochs of so many batches."""
+        return max(self.max_epochs, -(-self.updates // n_batches))
+
+
+def most_epochs(n_batches):
+    """Return the number of epochs of so many batches that a search tries at most."""
+    return max(min(MOST_EPOCHS, MOST_UPDATES // n_batches), 10)
+
+
+PERCEPTRON = Recipe(50, 4e-3, "averaged", 0.1, dropout=0.3, searched=True)
+CONVNET = Recipe(16, 1e-2, "one_cycle", 0.01, dropout=0.3, updates=1250, largest_batch=64)
+TABLE_MODULE = Recipe(50, 3e-3, "cosine", 0.1)
+IMAGE_MODULE = Recipe(50, 3e-3, "cosine", 0.2)
+
+
+def is_perceptron(backbone, input_shape):
+    """Return whether a backbone is a perceptron of ours on a table."""
+    named = backbone is None or isinstance(backbone, tuple | list) or backbone == "mlp"
+    return named and isinstance(input_shape, tuple) and len(input_shape) == 1
+
+
+def recipe(backbone, input_shape):
+    """Return the recipe for a backbone; networks that are not ours have a long and slow one."""
+    if is_perceptron(backbone, input_shape):
+        return PERCEPTRON
+    images = is_image(input_shape)
+    if images and (backbone is None or backbone == "convnet"):
+        return CONVNET
+    return IMAGE_MODULE if images else TABLE_MODULE

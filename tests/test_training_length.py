@@ -1,0 +1,119 @@
+"""The length of training that follows the data, and the averaged weights that allow it."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax
+from sklearn.exceptions import ConvergenceWarning
+from skorch.callbacks import Callback
+from torch import nn
+
+from sksetvalued import AverageKClassifier, TopKClassifier
+from sksetvalued.training import calibrated_log_likelihood
+
+rng = np.random.default_rng(0)
+X = rng.standard_normal((300, 8))
+CLEAR = X[:, :4].argmax(1)
+NOISY = np.where(rng.uniform(size=300) < 0.7, rng.integers(4, size=300), CLEAR)
+
+
+def classifier(**params):
+    return TopKClassifier(2, **{"random_state": 0, **params})
+
+
+def test_noise_shortens_the_training():
+    clear, noisy = (classifier().fit(X, y).n_iter_ for y in (CLEAR, NOISY))
+    assert noisy < 10 < clear
+
+
+def test_a_found_length_is_that_of_a_fit_of_this_length():
+    found = classifier().fit(X, NOISY)
+    given = classifier(max_epochs=found.n_iter_).fit(X, NOISY)
+    np.testing.assert_array_equal(found.decision_function(X), given.decision_function(X))
+
+
+def test_a_fit_that_goes_on_takes_as_many_epochs_again():
+    clf = classifier(warm_start=True).fit(X, NOISY)
+    n = clf.n_iter_
+    assert clf.fit(X, NOISY).n_iter_ == 2 * n
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"lr_schedule": "cosine"},
+        {"backbone": lambda shape: nn.Linear(shape[0], 4)},
+        {"max_epochs": 50},
+    ],
+)
+def test_nothing_is_sought_where_the_end_is_part_of_the_plan(params):
+    assert classifier(batch_size=300, **params).fit(X, CLEAR).n_iter_ == 50
+
+
+def test_classes_of_one_sample_leave_nothing_to_hold_out():
+    clf = classifier(batch_size=64).fit(X[:5], np.arange(5))
+    assert clf.n_iter_ == 50
+
+
+class Recorder(Callback):
+    """Collect the last weights of every update, and the weights shown after each epoch."""
+
+    iterates, shown = [], []
+
+    def on_train_begin(self, net, **kwargs):
+        self.iterates.clear()
+        self.shown.clear()
+
+    def on_batch_end(self, net, training, **kwargs):
+        if training:
+            self.iterates.append(net.module_.head.weight.detach().clone())
+
+    def on_epoch_end(self, net, **kwargs):
+        self.shown.append(net.module_.head.weight.detach().clone())
+
+
+def test_the_average_weighs_the_last_eighth_most():
+    clf = classifier(max_epochs=4, batch_size=50, callbacks=[Recorder]).fit(X, CLEAR)
+    average, averages = None, []
+    for t, weight in enumerate(Recorder.iterates, start=1):
+        average = weight if average is None else average + 9 / (t + 8) * (weight - average)
+        averages.append(average)
+    for epoch, shown in enumerate(Recorder.shown, start=1):
+        torch.testing.assert_close(shown, averages[6 * epoch - 1])
+    torch.testing.assert_close(clf.net_.module_.head.weight.detach(), averages[-1])
+
+
+def test_what_is_shown_does_not_change_what_is_trained():
+    short = classifier(max_epochs=2, callbacks=[Recorder]).fit(X, CLEAR)
+    first = [w.clone() for w in Recorder.iterates]
+    classifier(max_epochs=3, validation_fraction=None, callbacks=[Recorder]).fit(X, CLEAR)
+    assert all(map(torch.equal, first, Recorder.iterates))
+    assert not torch.equal(short.net_.module_.head.weight, first[-1])
+
+
+@pytest.mark.parametrize("temperature", [0.2, 1.0, 7.0])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_calibrated_likelihood_is_the_best_over_temperatures(temperature, weighted):
+    scores = log_softmax(rng.standard_normal((200, 5)) * temperature, axis=1)
+    y = np.array([rng.choice(5, p=p) for p in np.exp(log_softmax(scores / temperature, axis=1))])
+    weight = rng.integers(0, 3, 200) if weighted else np.ones(200)
+
+    def minus(log_inverse):
+        own = log_softmax(np.exp(log_inverse) * scores, axis=1)[np.arange(200), y]
+        return -np.average(own, weights=weight)
+
+    best = minimize_scalar(minus, bounds=(-4, 4), method="bounded", options={"xatol": 1e-8})
+    value = calibrated_log_likelihood(y, scores, weight if weighted else None)
+    np.testing.assert_allclose(value, -best.fun, atol=1e-5)
+
+
+def test_average_k_searches_too():
+    clf = AverageKClassifier(1.5, random_state=0).fit(X, NOISY)
+    assert clf.n_iter_ < 20
+    assert clf.history_[-1].get("valid_loss") is None
+
+
+def test_labels_that_have_nothing_to_do_with_the_features_are_warned_of():
+    with pytest.warns(ConvergenceWarning, match="learnt next to nothing: .* held-out"):
+        classifier().fit(X, rng.integers(4, size=300))
