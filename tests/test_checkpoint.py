@@ -44,7 +44,15 @@ FITS = {
         y,
     ),
     "early stopping": (
-        TopKClassifier(2, validation_fraction=0.2, patience=1, lr=0.1, **COMMON),
+        TopKClassifier(
+            2,
+            loss="noised_hinge",
+            lr=0.1,
+            lr_schedule="cosine",
+            validation_fraction=0.2,
+            patience=1,
+            **COMMON,
+        ),
         X,
         y,
     ),

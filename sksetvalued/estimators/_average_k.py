@@ -196,10 +196,6 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
 
     _loss_parameters = ("alpha", "cross_entropy", "ranks", "label_smoothing")
 
-    @property
-    def _held_out_fraction(self):
-        return self._calibration_share(None)
-
     def _calibration_share(self, resume):
         if self.calibration_fraction != "auto":
             return self.calibration_fraction

@@ -195,13 +195,12 @@ class DeepSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
         if fraction is not None:
             train, held = split_per_class(target, fraction, random_state)
         self._check_held_out(held, weight)
+        parts = inputs, target, weight, train, random_state, checkpoint
         calibrated = False
         if self._searches_epochs(resume):
-            calibrated = self._fit_searched(
-                inputs, target, weight, train, random_state, checkpoint
-            )
+            calibrated = self._fit_searched(*parts)
         else:
-            self._fit_held_out(inputs, target, weight, train, resume, random_state, checkpoint)
+            self._fit_held_out(*parts, resume)
         if held is None and calibrated:
             return
         self._calibrate_on(inputs, weight, train if held is None or not len(held) else held)
@@ -286,11 +285,6 @@ class DeepSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
             "n_samples": n_samples,
             "n_classes": n_classes,
         }
-
-    @property
-    def _held_out_fraction(self):
-        """Share of the samples that training leaves to a threshold, or None."""
-        return None
 
     def _rule(self):
         """Return the rule that the parameters describe, not fitted."""
