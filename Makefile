@@ -51,4 +51,4 @@ ci:  ## Run everything that the continuous integration runs.
 	.ci/run
 
 clean:  ## Remove what the builds leave.
-	rm -rf build dist docs/_build docs/auto_examples docs/api/generated
+	rm -rf build dist docs/_build docs/auto_examples docs/api/generated docs/measured

@@ -3,19 +3,19 @@
     python benchmarks/coverage.py run [--data FOLDER] [--draws 40]
     python benchmarks/coverage.py page
 
-`run` adds what is missing to results/coverage.json, `page` writes coverage.md from it. The data
+`run` adds what is missing to results/coverage.json.gz, `page` writes coverage.md from it. The data
 are not part of the package: softmax outputs of two networks on the test set of CIFAR-100, the
 texts of BANKING77, and the counts per class of Places-LT, Pl@ntNet-300K and iNaturalist 2018.
 """
 
 import argparse
-import json
 import warnings
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from measuring import read_json, write_json
 from scipy.stats import t as student
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
@@ -24,7 +24,7 @@ from sklearn.pipeline import make_pipeline
 from sksetvalued.rules import AverageError
 
 HERE = Path(__file__).resolve().parent
-RESULTS = HERE / "results" / "coverage.json"
+RESULTS = HERE / "results" / "coverage.json.gz"
 PAGE = HERE / "coverage.md"
 DATA = HERE.parents[1] / "shared" / "data"
 ERROR = 0.1
@@ -50,7 +50,7 @@ METRICS = ("micro", "macro", "rare", "size")
 INTRO = """\
 # What is promised on long tails, and what it costs
 
-Written by `python benchmarks/coverage.py page` from `results/coverage.json`.
+Written by `python benchmarks/coverage.py page` from `results/coverage.json.gz`.
 
 Scores are real: the softmax of two networks on the test set of CIFAR-100 (10,000 samples of 100
 classes), and a logistic regression of word frequencies on that of BANKING77 (3,080 of 77). Tails
@@ -141,7 +141,7 @@ def one_draw(p, y, trained_prior, shape, floor, rng):
 def run(data, n_draws):
     with np.load(data / "longtail_counts.npz") as file:
         tails = {name: file[key] for name, key in TAILS.items()}
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
+    results = read_json(RESULTS) if RESULTS.exists() else []
     done = {(r["model"], r["tail"]) for r in results}
     for model, p, y, trained_prior in read_scores(data):
         for (name, counts), floor in product(tails.items(), FLOORS):
@@ -153,7 +153,7 @@ def run(data, n_draws):
             draws = [one_draw(p, y, trained_prior, shape, floor, rng) for rng in rngs]
             result = {"model": model, "tail": tail, "n_classes": p.shape[1], "draws": draws}
             results.append(result)
-            RESULTS.write_text(json.dumps(results))
+            write_json(RESULTS, results)
             print(model, tail, flush=True)
 
 
@@ -211,7 +211,7 @@ def differences(results):
 
 
 def page():
-    results = json.loads(RESULTS.read_text())
+    results = read_json(RESULTS)
     parts = [INTRO, FINDINGS]
     parts += ["## Rules of equal promise, paired by draw\n", *differences(results), ""]
     for result in results:

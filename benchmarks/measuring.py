@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import gc
+import gzip
 import importlib.metadata
 import json
 import os
@@ -234,9 +235,16 @@ def slope(x, y):
 
 
 def write_json(path, results):
-    """Write results where `report` finds them."""
+    """Write results where the reports find them, compressed if the name ends in ``.gz``."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(results, indent=1) + "\n")
+    content = (json.dumps(results, indent=1) + "\n").encode()
+    path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+
+
+def read_json(path):
+    """Return what `write_json` wrote."""
+    content = path.read_bytes()
+    return json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
 
 
 def rounded(value, digits=4):

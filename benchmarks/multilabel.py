@@ -3,19 +3,19 @@
     python benchmarks/multilabel.py run [--data FOLDER] [--sets scene,yeast] [--seeds 5]
     python benchmarks/multilabel.py page
 
-`run` adds what is missing to results/multilabel.json, `page` writes multilabel.md from it. The
+`run` adds what is missing to results/multilabel.json.gz, `page` writes multilabel.md from it. The
 sets (Mulan: bibtex, corel5k, delicious, yeast, scene, birds; official splits) are not part of the
 package; FOLDER/multilabel holds them as npz files of CSR parts.
 """
 
 import argparse
-import json
 import time
 from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 import torch
+from measuring import read_json, write_json
 from scipy.special import expit
 from scipy.stats import t as student
 from sklearn.linear_model import LogisticRegression
@@ -27,7 +27,7 @@ from sksetvalued import SparseTopClassifier
 from sksetvalued.rules import AverageK
 
 HERE = Path(__file__).resolve().parent
-RESULTS = HERE / "results" / "multilabel.json"
+RESULTS = HERE / "results" / "multilabel.json.gz"
 PAGE = HERE / "multilabel.md"
 DATA = HERE.parents[1] / "shared" / "data"
 SETS = ("birds", "scene", "yeast", "corel5k", "bibtex", "delicious")
@@ -52,7 +52,7 @@ SIZES = {
 INTRO = """\
 # Multi-label sets: losses, and the number of labels
 
-Written by `python benchmarks/multilabel.py page` from `results/multilabel.json`.
+Written by `python benchmarks/multilabel.py page` from `results/multilabel.json.gz`.
 
 Each network is `SparseTopClassifier(loss=..., max_epochs=60, validation_fraction=0.1,
 patience=10)` with its default backbone (one hidden layer of 256 units) and optimizer, one fit per
@@ -163,7 +163,7 @@ def run_logistic(X, Y, X_test, Y_test):
 def run(folder, sets, n_seeds):
     torch.set_num_threads(1)
     RESULTS.parent.mkdir(exist_ok=True)
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    results = read_json(RESULTS) if RESULTS.exists() else {}
     for name in sets:
         data = load(folder, name)
         jobs = [("logistic", 0)]
@@ -176,7 +176,7 @@ def run(folder, sets, n_seeds):
                 continue
             one = run_logistic(*data) if loss == "logistic" else run_network(loss, seed, *data)
             runs[str(seed)] = one
-            RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+            write_json(RESULTS, results)
             best = one["sets"].get("predicted", one["sets"]["threshold"])["micro_f1"]
             print(f"{name} {loss} {seed}: {best:.1f} in {one['seconds']:.0f} s", flush=True)
 
@@ -302,7 +302,7 @@ def main():
     if args.command == "run":
         run(args.data, args.sets.split(","), args.seeds)
     else:
-        results = json.loads(RESULTS.read_text())
+        results = read_json(RESULTS)
         results = {k: v for k, v in results.items() if all(loss in v for loss in LOSSES)}
         PAGE.write_text("\n".join(sections(results)))
 

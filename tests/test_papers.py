@@ -1,6 +1,7 @@
 """The runner of the paper protocols: nothing lost, nothing repeated, the same budget for all."""
 
 import dataclasses
+import gzip
 import itertools
 import json
 from pathlib import Path
@@ -110,6 +111,30 @@ def test_a_line_cut_at_any_byte_is_ignored_and_replaced(tmp_path):
         assert list(ResultFile(path).records().values()) == records[:1]
         ResultFile(path).append(records[1])
         assert path.read_bytes() == content
+
+
+def test_compressed_and_plain_records_are_read_as_one_also_after_a_kill(experiment, finished_file):
+    from benchmarks.papers.runner import compress_finished
+    from benchmarks.papers.store import ResultFile
+
+    results, plain = ResultFile(finished_file), finished_file.read_bytes()
+    whole = results.records()
+    changed = dataclasses.replace(experiment, seeds=(*SEEDS, 3))
+    compress_finished({"whole": changed}, finished_file.parent)
+    assert not results.packed.exists()
+    compress_finished({"whole": experiment}, finished_file.parent)
+    assert not finished_file.exists()
+    assert gzip.decompress(results.packed.read_bytes()) == plain
+    assert list(results.records().items()) == list(whole.items())
+
+    # Lines in both files are what a kill leaves that came before the plain ones were removed.
+    finished_file.write_bytes(plain[plain.index(b"\n") + 1 :])
+    added = {"task": {"n": 1}}
+    results.append(added)
+    assert list(results.records().values()) == [*whole.values(), added]
+    results.compress()
+    assert gzip.decompress(results.packed.read_bytes()).count(b"\n") == len(whole) + 1
+    assert results.packed.read_bytes()[4:8] == bytes(4), "a time makes equal records differ"
 
 
 def test_damage_before_the_last_line_and_repetitions_are_errors(tmp_path):

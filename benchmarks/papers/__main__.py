@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .configs import EXPERIMENTS, IMAGE_TRAINING, TRAINING_VALUES, TRIALS
 from .data import DataMissing, data_folder
-from .runner import result_file, run_experiment, shapes_file
+from .runner import compress_finished, result_file, run_experiment, shapes_file
 
 RUNNABLE = EXPERIMENTS | TRAINING_VALUES | IMAGE_TRAINING | TRIALS
 PAGE = Path(__file__).resolve().parents[1] / "papers.md"
@@ -24,6 +24,7 @@ def main(argv=None):
         from .report import write
 
         write(args.page, args.results)
+        compress_finished(RUNNABLE, args.results)
         return 0
     try:
         return _measure(args)
@@ -63,7 +64,7 @@ def _parser():
     run.add_argument("--full", action="store_true", help="run a recipe of many GPU hours")
     shapes = commands.add_parser("shapes", help="measure gradients and level sets of the losses")
     shapes.add_argument("--data", help="folder of the data sets")
-    report = commands.add_parser("report", help="write the page from the results")
+    report = commands.add_parser("report", help="write the page, and compress what is whole")
     report.add_argument("--page", type=Path, default=PAGE)
     for command in (run, shapes, report):
         command.add_argument("--results", type=Path, help="folder of the result files")

@@ -1,8 +1,6 @@
 """The page about the experiments, from their records alone."""
 
 import json
-import os
-from pathlib import Path
 
 from . import tables
 from .claims import CLAIMS
@@ -51,7 +49,7 @@ prints 4 for large epsilon): few draws, rather than the loss, make them few. CIF
 per class, 5 seeds, a small convolutional network. The picture has the losses for three classes,
 true class at the top, K = 2, on scores that sum to 2, each rescaled to 0 ... 1 (ICML, Figure 1).
 `python -m benchmarks.papers shapes` measures both; times of an epoch against K (ICML, Figure 3)
-stand in [training.md](training.md)."""
+stand in `benchmarks/training.md`."""
 
 
 TRAINING = """The estimators with their default losses, 50 epochs, trained with other learning
@@ -69,7 +67,7 @@ least behind."""
 
 
 def write(page, folder=None):
-    """Write the page, and the figures beside the records.
+    """Write the page, and the folder ``figures`` beside it.
 
     Parameters
     ----------
@@ -78,17 +76,20 @@ def write(page, folder=None):
         Of the records.
     """
     sections, measured = [], {}
-    tried = {n: e for n, e in TRIALS.items() if result_file(n, folder).exists()}
-    for name, experiment in (EXPERIMENTS | tried).items():
+    figures = page.parent / "figures"
+    figures.mkdir(parents=True, exist_ok=True)
+    for name, experiment in (EXPERIMENTS | TRIALS).items():
         records = ResultFile(result_file(name, folder)).records()
+        if name in TRIALS and not records:
+            continue
         tuning, chosen, tests = finished(experiment, records)
         n_tasks = len(experiment.test_tasks(chosen)) // len(experiment.seeds) if chosen else 0
         m = Measurements(experiment, tests, n_tasks)
         measured[name] = m
         if m.seeds:
             sections += _section(name, m, len(tuning), chosen, records)
-            sections += _picture(page, m, result_file(name, folder).with_suffix(".png"))
-    shapes = _shapes(page, shapes_file(folder))
+            sections += _pictures(m, figures / f"{name}.png")
+    shapes = _shapes(shapes_file(folder), figures / "loss_shapes.png")
     lines = [HEADER, *_findings(measured), *_claims(measured), *sections]
     lines += [*_training_values(folder), *shapes]
     lines += [*_not_run(measured), *_advice(measured)]
@@ -166,26 +167,26 @@ def _titled(title, lines):
     return [title, "", *lines] if lines else []
 
 
-def _picture(page, m, path):
+def _pictures(m, path):
     rules = [rule for rule in m.experiment.rules if not rule.startswith("top_k_of")]
     draw_differences(m, rules, path)
-    lines = [_image("Differences to the reference", path, page), ""]
+    lines = [_image("Differences to the reference", path), ""]
     sizes = path.with_name(f"{path.stem}_sizes.png")
     if draw_sizes(m, rules[0], m.experiment.ks[-1], sizes):
-        lines += [_image("Sizes of the sets", sizes, page), ""]
+        lines += [_image("Sizes of the sets", sizes), ""]
     return lines
 
 
-def _image(text, path, page):
-    return f"![{text}]({Path(os.path.relpath(path.resolve(), page.resolve().parent)).as_posix()})"
+def _image(text, path):
+    return f"![{text}]({path.parent.name}/{path.name})"
 
 
-def _shapes(page, path):
+def _shapes(path, picture):
     """Return the section on gradients and level sets, and draw its pictures."""
     if not path.exists():
         return []
     record = json.loads(path.read_text())
-    draw_level_sets(record, path.with_suffix(".png"))
+    draw_level_sets(record, picture)
     draws = sorted({row["n_draws"] for row in record["gradients"]})
     rows = []
     for epsilon in sorted({row["epsilon"] for row in record["gradients"]}):
@@ -201,7 +202,7 @@ def _shapes(page, path):
     header = ["epsilon", *(f"{n} draws" for n in draws)]
     return [
         "## The losses themselves", "", SHAPES, "", *tables.table(header, rows),
-        _image("Level sets of the losses", path.with_suffix(".png"), page), "",
+        _image("Level sets of the losses", picture), "",
     ]  # fmt: skip
 
 

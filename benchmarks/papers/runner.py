@@ -42,6 +42,15 @@ def run_experiment(experiment, path, folder, n_jobs=1, run=run_task):
     _run_tasks(experiment.test_tasks(chosen), results, experiment, folder, n_jobs, run)
 
 
+def compress_finished(experiments, folder=None):
+    """Compress the records of those experiments that have all of theirs."""
+    for name, experiment in experiments.items():
+        results = ResultFile(result_file(name, folder))
+        _, chosen, tests = finished(experiment, results.records())
+        if chosen is not None and len(tests) == len(experiment.test_tasks(chosen)):
+            results.compress()
+
+
 def _run_tasks(tasks, results, experiment, folder, n_jobs, run):
     left = unfinished(tasks, results.records())
     done = len(tasks) - len(left)

@@ -1,5 +1,6 @@
 """Results as lines of JSON that survive a kill."""
 
+import gzip
 import json
 import os
 
@@ -13,15 +14,18 @@ class ResultFile:
     """Records of finished tasks, one JSON line each, appended and synced one by one.
 
     A last line without its end, left by a kill, is ignored, and cut off before the next record
-    is written. A record is in the file whole or not at all.
+    is written. A record is in the file whole or not at all. What is compressed stands in a file
+    beside it, and before what was appended since.
 
     Parameters
     ----------
     path : Path
+        Of the plain lines; the compressed ones have ``.gz`` added.
     """
 
     def __init__(self, path):
         self.path = path
+        self.packed = path.with_name(f"{path.name}.gz")
 
     def records(self):
         """Return the whole records, by key.
@@ -55,14 +59,31 @@ class ResultFile:
             file.flush()
             os.fsync(file.fileno())
 
-    def _whole_lines(self):
+    def compress(self):
+        """Move the plain lines to the compressed ones: the same bytes for the same lines."""
         if not self.path.exists():
-            return []
-        content = self.path.read_bytes()
-        return content[: content.rfind(b"\n") + 1].decode().splitlines()
+            return
+        lines = b"".join(line + b"\n" for line in self._whole_lines())
+        write_packed(self.packed, lines)
+        self.path.unlink()
+
+    def _whole_lines(self):
+        packed = gzip.decompress(self.packed.read_bytes()) if self.packed.exists() else b""
+        plain = self.path.read_bytes()[: self._whole_size()] if self.path.exists() else b""
+        lines = packed.split(b"\n")[:-1]
+        # After a kill between the two steps of `compress`, lines stand in both files.
+        known = set(lines)
+        return lines + [line for line in plain.split(b"\n")[:-1] if line not in known]
 
     def _whole_size(self):
         return self.path.read_bytes().rfind(b"\n") + 1
+
+
+def write_packed(path, content):
+    """Write compressed bytes: all of them, or the file stays as it was."""
+    unfinished = path.with_name(f"{path.name}.part")
+    unfinished.write_bytes(gzip.compress(content, mtime=0))
+    unfinished.replace(path)
 
 
 def unfinished(tasks, records):
