@@ -70,6 +70,9 @@ def main(argv=None):
         from .report import write
 
         write(args.page, args.results)
+        # Nothing must be running: a record appended meanwhile would be lost.
+        for stage in STAGES:
+            ResultFile(args.results / f"{stage}.jsonl").compress()
     return 0
 
 

@@ -190,7 +190,7 @@ def write(page, results):
         ("report", "Reporting: data that nothing was chosen on", REPORT),
         ("choose", "Choosing: data that the defaults were chosen on", CHOOSE),
     ):
-        path = results / f"{name}.jsonl"
-        if path.exists():
-            parts += stage(title, load(path), tasks)
+        records = load(results / f"{name}.jsonl")
+        if records:
+            parts += stage(title, records, tasks)
     page.write_text("\n".join(parts))
