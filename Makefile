@@ -24,7 +24,7 @@ test:  ## Run the tests and the doctests.
 	$(PYTHON) -m pytest
 
 test-without-kernels:  ## Run the tests of losses and operators as if no compiler had been found.
-	SKSETVALUED_KERNELS=0 $(PYTHON) -m pytest tests/test_losses_*.py tests/test_operators_*.py tests/test_projection.py tests/test_sparse_top.py
+	SKSETVALUED_KERNELS=0 $(PYTHON) -m pytest tests/test_losses_*.py tests/test_operators_*.py tests/test_projection.py tests/test_smoothed_reference.py tests/test_sparse_top.py
 
 test-slow:  ## Run the statistical and long tests.
 	$(PYTHON) -m pytest -m slow -n 0 --timeout 1800
