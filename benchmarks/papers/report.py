@@ -1,5 +1,6 @@
 """The page about the experiments, from their records alone."""
 
+import gzip
 import json
 
 from . import tables
@@ -185,7 +186,7 @@ def _shapes(path, picture):
     """Return the section on gradients and level sets, and draw its pictures."""
     if not path.exists():
         return []
-    record = json.loads(path.read_text())
+    record = json.loads(gzip.decompress(path.read_bytes()))
     draw_level_sets(record, picture)
     draws = sorted({row["n_draws"] for row in record["gradients"]})
     rows = []

@@ -16,6 +16,7 @@ from sksetvalued.losses import (
 )
 
 from .data import load_split
+from .store import write_packed
 
 K, N_DRAWS, SEEDS = 5, (3, 30), (0, 1, 2, 3, 4)
 EPSILONS = (0.0, 0.001, 0.01, 0.1, 1.0, 10.0, 100.0)
@@ -52,7 +53,7 @@ def measure(path, folder):
     torch.set_num_threads(1)
     record = {"gradients": gradients(folder), "scores": lattice().round(6).tolist()}
     record["level_sets"] = {name: _level_set(loss) for name, loss in LEVEL_SETS.items()}
-    path.write_text(json.dumps(record) + "\n")
+    write_packed(path, (json.dumps(record) + "\n").encode())
 
 
 def gradients(folder):
