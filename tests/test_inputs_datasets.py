@@ -213,14 +213,6 @@ class TestErrors:
         with pytest.raises(TypeError, match="items by position"):
             media_inputs(Stream(), "dataset")
 
-    def test_items_in_dicts_are_refused(self):
-        class Dicts(Pictures):
-            def __getitem__(self, i):
-                return {"image": X[i]}
-
-        with pytest.raises(TypeError, match="is a dict"):
-            media_inputs(Dicts(), "dataset").take(torch.tensor([0]))
-
     def test_images_of_several_forms_name_the_items(self):
         class Mixed(Pictures):
             def __getitem__(self, i):

@@ -366,7 +366,7 @@ def test_every_classification_model_of_torchvision_is_known():
 
 # -- networks rebuilt around their weights -----------------------------------------------------
 
-FAMILIES = [
+SLOW_FAMILIES = [
     *("alexnet", "convnext_tiny", "densenet121", "efficientnet_b0", "efficientnet_v2_s"),
     *("googlenet", "inception_v3", "maxvit_t", "mobilenet_v2", "mobilenet_v3_small"),
     *("regnet_y_400mf", "resnet50", "resnext50_32x4d", "swin_t", "swin_v2_t", "vgg11_bn"),
@@ -381,7 +381,7 @@ def rebuilt(backbone, network, shape, params=None, head="linear", n_classes=5):
 
 
 @pytest.mark.parametrize(
-    "backbone", SMALL + [pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES]
+    "backbone", SMALL + [pytest.param(name, marks=pytest.mark.slow) for name in SLOW_FAMILIES]
 )
 def test_models_of_torchvision_are_rebuilt_around_their_weights(backbone):
     shape = (3, 299, 299) if backbone == "inception_v3" else (3, 224, 224)

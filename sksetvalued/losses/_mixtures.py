@@ -51,8 +51,10 @@ class _Smoothing:
 
     @staticmethod
     def _with_prior(supplied):
-        counts = supplied.get("class_counts")
-        return supplied if counts is None else {**supplied, "prior": counts / counts.sum()}
+        if supplied.get("class_counts") is None:
+            return supplied
+        counts = torch.as_tensor(supplied["class_counts"], dtype=torch.float64)
+        return {**supplied, "prior": counts / counts.sum()}
 
 
 class NoisedMixtureLoss(_Smoothing, NoisedTopKHingeLoss, name="noised_mixture"):

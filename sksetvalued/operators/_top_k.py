@@ -45,7 +45,7 @@ def top_k_by_blocks(scores, k):
     contiguous rows; the last classes are in no block.
     """
     n_classes = scores.shape[-1]
-    n_blocks = math.isqrt(4 * k * n_classes) // 16 * 16
+    n_blocks = int(math.sqrt(4 * k * n_classes)) // 16 * 16  # isqrt cannot be traced
     if not scores.is_cpu or n_classes < _MANY_CLASSES or 4 * n_blocks > n_classes:
         return torch.topk(scores, k, dim=-1)
     size = n_classes // n_blocks
