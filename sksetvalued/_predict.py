@@ -25,8 +25,7 @@ def unwrap(model, X=None):
     while True:
         if isinstance(model, Pipeline):
             check_is_fitted(model)
-            if X is not None and len(model.steps) > 1:
-                X = model[:-1].transform(X)
+            X = X if X is None else _transformed(model, X)
             model = model.steps[-1][1]
         elif isinstance(model, FrozenEstimator):
             model = model.estimator
@@ -40,6 +39,17 @@ def unwrap(model, X=None):
             model = model.best_estimator_
         else:
             return model, X
+
+
+def _transformed(pipeline, X):
+    """Return X as the last step of a pipeline sees it.
+
+    Steps that resample the training data, as those of imbalanced-learn do, are for `fit` only.
+    """
+    steps = [step for step in pipeline.steps[:-1] if not hasattr(step[1], "fit_resample")]
+    if len(steps) == len(pipeline.steps) - 1:
+        return pipeline[:-1].transform(X) if steps else X
+    return Pipeline(steps).transform(X) if steps else X
 
 
 def _is_search(model):
