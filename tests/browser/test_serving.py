@@ -121,7 +121,7 @@ def test_a_person_gives_a_photograph_and_sees_its_set(service, folder, browser):
 
 def test_what_is_no_image_is_answered_in_words(service, folder, browser):
     browser.get(service)
-    browser.find_element("id", "file").send_keys(str(folder / "README.md"))
+    browser.find_element("id", "file").send_keys(str(folder / "SERVING.md"))
     message, lines = answer(browser)
     assert "not an image" in message
     assert lines == []
