@@ -20,6 +20,7 @@ from sksetvalued.losses import (
     TopKHingeLoss,
     functional,
 )
+from sksetvalued.operators import instruction_set
 
 SIZES_AND_RANKS = [(n_classes, k) for n_classes in range(3, 9) for k in range(1, n_classes)]
 PLAIN = {
@@ -415,6 +416,8 @@ def peak_memory(loss, n_samples, n_classes, seed):
 @pytest.mark.usefixtures("benchmark_path")
 def test_memory_is_that_of_the_gradient_and_half_of_the_scores(loss, n_samples, n_classes):
     """At most 1.5 times the scores from 1000 classes on, whatever the number of draws."""
+    if isinstance(loss, NoisedTopKHingeLoss | SmoothedTopKHingeLoss) and not instruction_set():
+        pytest.skip("the bound is that of the compiled kernels; without them 3 is asked, below")
     assert peak_memory(loss, n_samples, n_classes, seed=0) <= 1.5
 
 
