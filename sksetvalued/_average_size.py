@@ -178,6 +178,46 @@ class AverageSizeSelector:
         if self.keep_rows:
             self.rows = [np.concatenate(self.rows)[kept]]
 
+    def merge(self, other):
+        """Take in what another selector has seen, as if its samples came next.
+
+        Both must have been told the same `k`, bounds, `n_samples` and `total_weight`, the last
+        two those of all parts together.
+        """
+        if not other.rows_seen:
+            return self
+        self._count_part(other)
+        for selector, partner in ((self, other), (other, self)):
+            if partner.weights and not selector.weights:
+                selector.weights = [np.ones(len(v)) for v in selector.values]
+        moved = [row + (self.rows_seen - other.rows_seen) for row in other.rows]
+        for name, parts in ("values", other.values), ("weights", other.weights), ("rows", moved):
+            setattr(self, name, getattr(self, name) + parts)
+        self.row_weights = self.row_weights + other.row_weights
+        self.n_kept += other.n_kept
+        self._merge_levels(other)
+        if self.n_kept > 1.5 * self._capacity():
+            self._prune()
+        return self
+
+    def _count_part(self, other):
+        self.rows_seen += other.rows_seen
+        parts = (self.weight_seen, self.weight_rounded_off)
+        parts += (other.weight_seen, other.weight_rounded_off)
+        self.weight_seen = math.fsum(parts)
+        self.weight_rounded_off = math.fsum((*parts, -self.weight_seen))
+
+    def _merge_levels(self, other):
+        """Keep of both what is above the higher of the two levels."""
+        levels = [part.level for part in (self, other) if part.level is not None]
+        if not levels:
+            return
+        parts, level = (self, other), max(levels)
+        self.level_weight = sum(part.level_weight for part in parts if part.level == level)
+        self.level = level
+        self._drop_up_to(level)
+        self.n_kept = self.n_left_by_pruning = len(self.values[0])
+
     def _gathered(self):
         """Return the values and weights kept, each in one array that may be reordered."""
         self.values = [np.concatenate(self.values)]

@@ -183,6 +183,10 @@ class AverageError(SetRule):
         self._seen.append((true_scores, y, weight))
         self._threshold = None
 
+    def _merge(self, other):
+        self._seen = self._seen + other._seen
+        self._threshold = None
+
     def _close(self):
         self._threshold = self._solve()
         self._seen = []

@@ -80,6 +80,72 @@ class SetRule(BaseEstimator):
         self._take(y_score, y, sample_weight, total=n_samples)
         return self
 
+    def merge(self, *others):
+        """Take in what other rules were calibrated on, as if it were further chunks.
+
+        The parts of a calibration may so be seen by several processes: each calibrates a clone
+        of the rule on its part, by `partial_fit`. The threshold is that of all parts together.
+
+        Parameters
+        ----------
+        *others : rule
+            Rules of this class with the same parameters, calibrated by `partial_fit`. They are
+            used up: what they have seen becomes part of this rule.
+
+        Returns
+        -------
+        self : object
+
+        Raises
+        ------
+        ValueError
+            If parameters differ, parts were announced another total, or a rule is closed.
+
+        Notes
+        -----
+        Announce the `n_samples` of all parts together to each `partial_fit` where samples are
+        not shuffled among the parts. Each part then keeps as many scores as the whole would.
+
+        Examples
+        --------
+        >>> from sksetvalued.rules import AverageK
+        >>> one = AverageK(1).partial_fit([[0.5, 0.3, 0.2]], n_samples=2)
+        >>> two = AverageK(1).partial_fit([[0.6, 0.3, 0.1]], n_samples=2)
+        >>> one.merge(two).threshold_
+        0.4
+        """
+        for other in others:
+            self._check_part(other)
+            self._merge(other)
+            self.n_samples_seen_ += other.n_samples_seen_
+            other._closed = True
+        return self
+
+    def _check_part(self, other):
+        """Raise unless the other rule can be taken in."""
+        check_is_fitted(self)
+        if type(other) is not type(self):
+            raise TypeError(f"cannot merge {other!r} into {self!r}: give rules of one class.")
+        check_is_fitted(other)
+        mine, theirs = self.get_params(), other.get_params()
+        differing = [name for name in mine if not np.array_equal(mine[name], theirs[name])]
+        if self.n_classes_ != other.n_classes_:
+            differing.append("the number of classes")
+        elif not np.array_equal(self.prior_, other.prior_):
+            differing.append("the prior")
+        if other is self or differing:
+            what = f"they differ in {', '.join(differing)}" if differing else "it is one rule"
+            raise ValueError(f"cannot merge {other!r} into {self!r}: {what}.")
+        if self._closed or other._closed:
+            raise ValueError(
+                f"cannot merge {other!r} into {self!r}: the calibration of one of them is closed, "
+                "and what it saw is forgotten. Calibrate parts by partial_fit, announcing as "
+                "n_samples the number of samples of all parts together, or nothing."
+            )
+
+    def _merge(self, other):
+        """Take in what the other rule, which fits, has seen."""
+
     def _finish(self):
         """Say that there are no more chunks."""
         if not self._closed:

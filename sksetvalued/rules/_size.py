@@ -243,6 +243,20 @@ class AverageK(SetRule):
             self._selector.update(self._rank(y_score[rows]), chunk_weight)
         self._threshold = None
 
+    def _merge(self, other):
+        if self._selector is None:
+            self._selector = other._selector
+        elif other._selector is not None:
+            announced = {part.n_samples for part in (self._selector, other._selector)}
+            if len(announced) > 1:
+                raise ValueError(
+                    f"the parts were announced different totals, n_samples={announced}: announce "
+                    "to each the number of samples of all parts together, or nothing."
+                )
+            self._check_total(other.n_samples_seen_, *announced)
+            self._selector.merge(other._selector)
+        self._threshold = other._selector = None
+
     def _close(self):
         self._solve()
         self._selector = None

@@ -1,0 +1,133 @@
+"""Rules calibrated in parts, by several processes, are those of the whole."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from sksetvalued import _average_size
+from sksetvalued.rules import AverageError, AverageK, PointwiseError, TopK
+
+BOUNDS = [{}, {"min_size": 1}, {"min_size": 1, "max_size": 4}, {"finite_sample": True}]
+ORDERS = {
+    "shuffled": lambda top: np.arange(len(top)),
+    "rising": lambda top: np.argsort(top, kind="stable"),
+    "falling": lambda top: np.argsort(-top, kind="stable"),
+}
+
+
+def some_parts(rng, n):
+    """Return the bounds of one to six parts, and the chunks of each."""
+    cuts = np.unique([0, *rng.integers(1, n, rng.integers(0, 6)), n])
+    return [
+        np.array_split(np.arange(a, b), rng.integers(1, 8)) for a, b in zip(cuts[:-1], cuts[1:])
+    ]
+
+
+def merged(rule, parts, p, y=None, weight=None, n_samples=None):
+    rules = []
+    for chunks in parts:
+        part = clone(rule)
+        for rows in filter(len, chunks):
+            w, labels = (None if a is None else a[rows] for a in (weight, y))
+            part.partial_fit(p[rows], labels, w, n_samples=n_samples)
+        rules.append(pickle.loads(pickle.dumps(part)))
+    return rules[0].merge(*rules[1:])
+
+
+def random_case(rng, order, weighted):
+    n, n_classes = int(rng.integers(8, 200)), int(rng.integers(5, 30))
+    p = rng.dirichlet(np.full(n_classes, 0.3), size=n)
+    if rng.random() < 0.5:
+        p = p.round(1)  # ties
+    p = p[ORDERS[order](p.max(1))].astype(rng.choice([np.float32, np.float64]))
+    weight = rng.choice([0, 0.1, 1, 1 / 3, 2], n) if weighted else None
+    return p, weight if weight is None or weight.any() else None
+
+
+@pytest.mark.filterwarnings("ignore:.*calibration samples are too few")
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_announced_parts_give_the_threshold_of_the_whole(monkeypatch, order, weighted):
+    """Bit by bit, whatever was pruned, wherever the parts begin and whatever their order."""
+    monkeypatch.setattr(_average_size, "FREE_ENTRIES", 8)
+    rng = np.random.default_rng([len(order), weighted])
+    n_pruned = 0
+    for i in range(24):
+        p, weight = random_case(rng, order, weighted)
+        bounds = BOUNDS[i % (3 if weighted else 4)]
+        rule = AverageK(float(rng.uniform(1, 4)), **bounds)
+        parts = some_parts(rng, len(p))
+        # With one part all is seen, and nothing is left to merge.
+        whole = clone(rule).fit(p, sample_weight=weight)
+        try:
+            joint = merged(rule, parts, p, weight=weight, n_samples=len(p))
+            threshold = joint.threshold_
+        except RuntimeError:
+            assert weighted  # the totals of weights were not announced, and rose
+            continue
+        selector = joint._selector
+        n_pruned += selector is not None and selector.level is not None
+        assert threshold == whole.threshold_
+        assert joint.n_samples_seen_ == len(p)
+        np.testing.assert_allclose(joint.expected_size_, whole.expected_size_, rtol=1e-12)
+        np.testing.assert_array_equal(joint.predict_set(p), whole.predict_set(p))
+    assert n_pruned > 3
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_parts_of_unknown_totals_are_exact_or_refuse(monkeypatch, weighted):
+    monkeypatch.setattr(_average_size, "FREE_ENTRIES", 8)
+    rng = np.random.default_rng(3)
+    n_exact = 0
+    for _ in range(20):
+        p, weight = random_case(rng, rng.choice(list(ORDERS)), weighted)
+        rule = AverageK(2.5)
+        whole = clone(rule).fit(p, sample_weight=weight).threshold_
+        try:
+            assert merged(rule, some_parts(rng, len(p)), p, weight=weight).threshold_ == whole
+        except RuntimeError as refusal:
+            assert "shuffle the samples" in str(refusal)  # noqa: PT017
+        else:
+            n_exact += 1
+    assert n_exact > 8
+
+
+@pytest.mark.parametrize("coverage", ["micro", "macro", "class"])
+def test_parts_of_an_average_error(coverage):
+    rng = np.random.default_rng(0)
+    p, y = rng.dirichlet(np.ones(4), size=120), rng.integers(0, 4, 120)
+    rule = AverageError(0.2, coverage=coverage)
+    joint = merged(rule, some_parts(rng, 120), p, y)
+    np.testing.assert_array_equal(joint._current(), clone(rule).fit(p, y)._current())
+
+
+def test_a_merged_rule_goes_on():
+    p = np.random.default_rng(0).dirichlet(np.ones(6), size=90)
+    joint = merged(AverageK(2), [[range(30)], [range(30, 60)]], p, n_samples=90)
+    assert joint.partial_fit(p[60:], n_samples=90).threshold_ == AverageK(2).fit(p).threshold_
+    assert merged(TopK(2), [[range(30)], [range(30, 60)]], p).n_samples_seen_ == 60
+    assert merged(PointwiseError(0.1), [[range(30)], [range(30, 60)]], p).n_samples_seen_ == 60
+
+
+def test_what_cannot_be_merged_is_said():
+    p = np.random.default_rng(0).dirichlet(np.ones(6), size=30)
+    part = AverageK(2).partial_fit(p, n_samples=60)
+    with pytest.raises(TypeError, match="rules of one class"):
+        part.merge(TopK(2).fit(p))
+    with pytest.raises(ValueError, match="they differ in k"):
+        part.merge(AverageK(3).partial_fit(p))
+    with pytest.raises(ValueError, match="they differ in the number of classes"):
+        part.merge(AverageK(2).partial_fit(p[:, :5]))
+    with pytest.raises(ValueError, match="closed"):
+        part.merge(AverageK(2).fit(p))
+    with pytest.raises(ValueError, match="it is one rule"):
+        part.merge(part)
+    with pytest.raises(ValueError, match="different totals"):
+        part.merge(AverageK(2).partial_fit(p, n_samples=90))
+    again = AverageK(2).partial_fit(p, n_samples=60)
+    with pytest.raises(ValueError, match="was announced, but 90"):
+        part.merge(again, AverageK(2).partial_fit(p, n_samples=60))
+    with pytest.raises(ValueError, match="closed"):
+        part.merge(again)  # it was used up
