@@ -1,6 +1,6 @@
 """Set-valued classification with deep networks, the scikit-learn way."""
 
-from ._calibrate import calibrate, cross_val_predict_set
+from ._calibrate import calibrate, calibrate_part, cross_val_predict_set, merge_parts
 from ._predict import predict_labels, predict_set
 from ._version import __version__
 from .deploy import export, to_torch
@@ -25,9 +25,11 @@ __all__ = [
     "TopKClassifier",
     "__version__",
     "calibrate",
+    "calibrate_part",
     "cross_val_predict_set",
     "export",
     "load",
+    "merge_parts",
     "predict_labels",
     "predict_set",
     "save",

@@ -58,15 +58,10 @@ def calibrate(model, X, y=None, sample_weight=None, n_samples=None):
     >>> int(predict_set(calibrate(clf, X[1::2]), X[1::2]).sum())  # 75 samples
     150
     """
-    inner, _ = unwrap(model)
-    if not hasattr(inner, "calibrate"):
-        raise TypeError(
-            f"{type(inner).__name__} has nothing to calibrate: its sets do not depend on a "
-            "threshold. AverageKClassifier has one, and PlugInClassifier with the rules."
-        )
+    inner = _calibrated(model)
     if isinstance(X, Iterator):
-        inner._calibrate_batches(_batches(model, X, y, sample_weight, n_samples), n_samples)
-        return model
+        batches = _batches(model, X, y, sample_weight, n_samples)
+        return _take_rule(model, inner._calibrated_part(batches, n_samples))
     if n_samples is not None:
         raise ValueError("n_samples is for an iterator of batches: leave it out with an array.")
     inner, X = unwrap(model, X)
@@ -76,7 +71,105 @@ def calibrate(model, X, y=None, sample_weight=None, n_samples=None):
     return model
 
 
-def _batches(model, X, y, sample_weight, n_samples):
+def calibrate_part(model, X, y=None, sample_weight=None, n_samples=None):
+    """Calibrate a rule for a model on a part of the samples, to be merged with those of others.
+
+    Several processes can so calibrate one model: each loads it and sees its part, and
+    :func:`merge_parts` gives the model the threshold of all samples.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        A set-valued classifier with a threshold, or a pipeline or search around one. It is left
+        as it is.
+    X : array-like of shape (n_samples, ...), or iterator of such
+        The samples of this part.
+    y, sample_weight : array-like of shape (n_samples,), optional
+        Labels and weights of this part.
+    n_samples : int, optional
+        Number of samples of all parts together. With it the threshold of `AverageK` is exact
+        whatever their order; without it, of samples that are shuffled among the parts.
+
+    Returns
+    -------
+    part : rule
+        It pickles, and holds the scores that may still matter.
+
+    Raises
+    ------
+    TypeError
+        If the classifier has nothing to calibrate.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> from sksetvalued import PlugInClassifier, calibrate, calibrate_part, merge_parts
+    >>> from sksetvalued.rules import AverageK
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = PlugInClassifier(GaussianNB(), AverageK(1.2)).fit(X[::2], y[::2])
+    >>> parts = [calibrate_part(clf, X[i::2], n_samples=150) for i in range(2)]
+    >>> threshold = merge_parts(clf, parts).rule_.threshold_
+    >>> bool(calibrate(clf, X).rule_.threshold_ == threshold)
+    True
+    """
+    batches = X if isinstance(X, Iterator) else iter([X])
+    batches = _batches(model, batches, y, sample_weight)
+    return _calibrated(model)._calibrated_part(batches, n_samples)
+
+
+def merge_parts(model, parts):
+    """Give a model the threshold of all samples that parts of them were calibrated on.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        The one whose parts they are.
+    parts : iterable of rules
+        What :func:`calibrate_part` returned. They are used up, one at a time.
+
+    Returns
+    -------
+    model : fitted estimator
+        The one given.
+
+    Raises
+    ------
+    ValueError
+        If there are no parts, they are of another model, or do not fit together.
+
+    Examples
+    --------
+    See :func:`calibrate_part`.
+    """
+    inner, parts = _calibrated(model), iter(parts)
+    rule = next(parts, None)
+    if rule is None:
+        raise ValueError("parts holds no part: give what calibrate_part returned.")
+    inner._rule()._begin(len(inner.classes_))._check_part(rule)
+    for part in parts:
+        rule.merge(part)
+    return _take_rule(model, rule)
+
+
+def _calibrated(model):
+    """Return the classifier inside a model, which must have something to calibrate."""
+    inner, _ = unwrap(model)
+    if not hasattr(inner, "calibrate"):
+        raise TypeError(
+            f"{type(inner).__name__} has nothing to calibrate: its sets do not depend on a "
+            "threshold. AverageKClassifier has one, and PlugInClassifier with the rules."
+        )
+    return inner
+
+
+def _take_rule(model, rule):
+    rule._finish()
+    unwrap(model)[0].rule_ = rule
+    return model
+
+
+def _batches(model, X, y, sample_weight, n_samples=None):
     """Yield (X, y, sample_weight) of each batch, X as the classifier inside the model sees it."""
     start = 0
     for batch in X:

@@ -1,9 +1,13 @@
 """Sets, set labels and scores of any fitted model, through pipelines and searches."""
 
+from collections.abc import Iterator
+
 import numpy as np
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
+
+from ._sets import sets_of
 
 
 def unwrap(model, X=None):
@@ -56,25 +60,30 @@ def _is_search(model):
     return hasattr(model, "best_estimator_") or hasattr(type(model), "_run_search")
 
 
-def predict_set(model, X):
+def predict_set(model, X, out=None):
     """Return the sets of a set-valued classifier, through pipelines and searches.
 
     Parameters
     ----------
     model : fitted estimator
         A set-valued classifier, or a pipeline or search around one.
-    X : array-like of shape (n_samples, ...)
-        What `model` accepts.
+    X : array-like of shape (n_samples, ...), or iterator of such
+        What `model` accepts. Of an iterator, one batch is in memory at a time.
+    out : "csr" or bool ndarray of shape (n_samples, n_classes), default=None
+        Where the sets go: a sparse matrix, or an array of yours, such as a memory map.
 
     Returns
     -------
-    y_set : bool ndarray of shape (n_samples, n_classes)
-        Columns in the order of the ``classes_`` of the classifier.
+    y_set : bool ndarray or csr_array of shape (n_samples, n_classes), or iterator of such
+        Columns in the order of the ``classes_`` of the classifier. For an iterator, the sets of
+        one batch after the other, each predicted when it is asked for.
 
     Raises
     ------
     TypeError
         If the classifier has no sets. :class:`PlugInClassifier` gives it some.
+    ValueError
+        If `out` does not fit.
 
     Examples
     --------
@@ -90,8 +99,16 @@ def predict_set(model, X):
     array([[ True,  True, False],
            [ True,  True, False]])
     """
+    if isinstance(X, Iterator):
+        _set_valued(model, None, "predict_set")
+        if not (out is None or isinstance(out, str)):
+            raise ValueError(
+                "an array in `out` is for all samples, but X is an iterator of batches: give "
+                "predict_set each batch with its rows, as in out=mask[start:stop]."
+            )
+        return (predict_set(model, batch, out) for batch in X)
     model, X = _set_valued(model, X, "predict_set")
-    return model.predict_set(X)
+    return model.predict_set(X) if out is None else sets_of(model, X, out)
 
 
 def predict_labels(model, X):
@@ -101,11 +118,13 @@ def predict_labels(model, X):
     ----------
     model : fitted estimator
         A set-valued classifier, or a pipeline or search around one.
-    X : array-like of shape (n_samples, ...)
+    X : array-like of shape (n_samples, ...), or iterator of such
+        What `model` accepts. Of an iterator, one batch is in memory at a time.
 
     Returns
     -------
-    labels : list of n_samples ndarrays
+    labels : list of n_samples ndarrays, or iterator of such
+        For an iterator, those of one batch after the other.
 
     Examples
     --------
@@ -120,6 +139,9 @@ def predict_labels(model, X):
     >>> predict_labels(clf, data.data[:1])
     [array(['setosa', 'versicolor'], dtype='<U10')]
     """
+    if isinstance(X, Iterator):
+        _set_valued(model, None, "predict_labels")
+        return (predict_labels(model, batch) for batch in X)
     model, X = _set_valued(model, X, "predict_labels")
     return model.predict_labels(X)
 

@@ -1,6 +1,7 @@
 """Rules calibrated in parts, by several processes, are those of the whole."""
 
 import pickle
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -20,9 +21,7 @@ ORDERS = {
 def some_parts(rng, n):
     """Return the bounds of one to six parts, and the chunks of each."""
     cuts = np.unique([0, *rng.integers(1, n, rng.integers(0, 6)), n])
-    return [
-        np.array_split(np.arange(a, b), rng.integers(1, 8)) for a, b in zip(cuts[:-1], cuts[1:])
-    ]
+    return [np.array_split(np.arange(a, b), rng.integers(1, 8)) for a, b in pairwise(cuts)]
 
 
 def merged(rule, parts, p, y=None, weight=None, n_samples=None):

@@ -175,16 +175,15 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
         self._feed(rule, inputs, sample_weight, len(inputs))
         self.rule_ = rule
 
-    def _calibrate_batches(self, batches, n_samples=None):
-        """Set the threshold on batches (X, y, sample_weight), `n_samples` of them together."""
+    def _calibrated_part(self, batches, n_samples=None):
+        """Return a rule, not closed, that has seen batches (X, y, sample_weight)."""
         check_is_fitted(self)
         self._validate_params()
         rule = self._rule()
         for X, _, sample_weight in batches:
             inputs = self._check_inputs(X)
             self._feed(rule, inputs, self._check_weights(sample_weight, len(inputs)), n_samples)
-        rule._finish()
-        self.rule_ = rule
+        return rule
 
     def _feed(self, rule, inputs, sample_weight, n_samples):
         start = 0

@@ -16,6 +16,7 @@ from torch.utils.data import Dataset
 
 from .. import training
 from .._predict import labels_of_sets
+from .._sets import collect_sets
 from ..inputs import Inputs, check_pairs, dataset_targets, input_kind
 from ..training import TrainingSet, split_per_class
 from ._deep import DeepEstimator
@@ -464,25 +465,24 @@ class DeepSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
             yield scores, mask
         self.rule_._check_sizes(np.concatenate(sizes))
 
-    def predict_set(self, X):
+    def predict_set(self, X, out=None):
         """Return the set of classes of each sample.
 
         Parameters
         ----------
         X : array-like or CSR matrix of shape (n_samples, n_features), images, paths or Dataset
+        out : "csr" or bool ndarray of shape (n_samples, n_classes), default=None
+            Where the sets go: a sparse matrix, or an array of yours, such as a memory map.
 
         Returns
         -------
-        sets : ndarray of bool of shape (n_samples, n_classes)
+        sets : bool ndarray or csr_array of shape (n_samples, n_classes)
             Columns in the order of `classes_`.
         """
         check_is_fitted(self)
         inputs = X if isinstance(X, Inputs) else self._check_inputs(X)
-        sets, start = np.empty((len(inputs), len(self.classes_)), dtype=bool), 0
-        for _, mask in self._iter_sets(inputs):
-            sets[start : start + len(mask)] = mask
-            start += len(mask)
-        return sets
+        masks = (mask for _, mask in self._iter_sets(inputs))
+        return collect_sets(masks, (len(inputs), len(self.classes_)), out)
 
     def predict_labels(self, X):
         """Return the labels in the set of each sample, the likeliest first.

@@ -18,6 +18,7 @@ from sklearn.utils.validation import (
 )
 
 from .._predict import class_scores, labels_of_sets, score_method, unwrap
+from .._sets import sets_of
 from .._validation import check_weights
 
 
@@ -195,20 +196,18 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     def _calibrate(self, X, y, sample_weight):
         y_score, columns, weight = self._calibration_scores(X, y, sample_weight)
-        rule = self._rule_with_prior(getattr(self, "class_counts_", None))
-        self.rule_ = rule.fit(y_score, columns, sample_weight=weight)
+        self.rule_ = self._rule().fit(y_score, columns, sample_weight=weight)
         return self
 
-    def _calibrate_batches(self, batches, n_samples=None):
-        """Calibrate the rule on batches (X, y, sample_weight), `n_samples` of them together."""
+    def _calibrated_part(self, batches, n_samples=None):
+        """Return a rule, not closed, that has seen batches (X, y, sample_weight)."""
         check_is_fitted(self)
         self._check_parts()
-        rule = self._rule_with_prior(getattr(self, "class_counts_", None))
+        rule = self._rule()
         for batch in batches:
             y_score, columns, weight = self._calibration_scores(*batch)
             rule.partial_fit(y_score, columns, weight, n_samples=n_samples)
-        rule._finish()
-        self.rule_ = rule
+        return rule
 
     def _calibration_scores(self, X, y, sample_weight):
         """Return scores, columns of the true classes and weights, without those of zero."""
@@ -221,6 +220,10 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         columns = None if y is None else self._columns(y)
         return self._scores(self.estimator_, X), columns, weight
 
+    def _rule(self):
+        """Return the rule, not fitted, for the classifier."""
+        return self._rule_with_prior(getattr(self, "class_counts_", None))
+
     def _rule_with_prior(self, class_counts):
         """Return the rule, not fitted, with the prior of the training data where it needs one."""
         rule = clone(self.rule)
@@ -231,20 +234,25 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             rule.set_params(prior=counts / counts.sum())
         return rule
 
-    def predict_set(self, X):
+    def predict_set(self, X, out=None):
         """Return the set of classes of each sample.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
+        out : "csr" or bool ndarray of shape (n_samples, n_classes), default=None
+            Where the sets go: a sparse matrix, or an array of yours, such as a memory map.
 
         Returns
         -------
-        y_set : bool ndarray of shape (n_samples, n_classes)
+        y_set : bool ndarray or csr_array of shape (n_samples, n_classes)
             Columns in the order of `classes_`.
         """
         check_is_fitted(self)
-        return self.rule_.predict_set(self._scores(self.estimator_, X))
+        y_score = self._scores(self.estimator_, X)
+        if out is None:
+            return self.rule_.predict_set(y_score)
+        return sets_of(self.rule_, y_score, out)
 
     def predict_labels(self, X):
         """Return the labels in the set of each sample, the likeliest first.

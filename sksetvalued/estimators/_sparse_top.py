@@ -12,6 +12,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from .._predict import labels_of_sets
+from .._sets import collect_sets
 from ..inputs import Inputs
 from ..operators import sparse_top
 from ..operators.projection import subtract_threshold
@@ -256,13 +257,26 @@ class SparseTopClassifier(PlainState, DeepLabelSetClassifier, rule=AverageK):
         return self._calibrate(inputs, self._check_weights(sample_weight, len(inputs)))
 
     def _calibrate(self, inputs, weight):
-        rule, start = self._rule(), 0
-        for scores, _ in self._iter_parts(inputs):
-            part = None if weight is None else weight[start : start + len(scores)]
-            rule.partial_fit(self._rank_scores(scores), sample_weight=part, n_samples=len(inputs))
-            start += len(scores)
+        rule = self._rule()
+        self._feed(rule, inputs, weight, len(inputs))
         self.rule_ = rule
         return self
+
+    def _calibrated_part(self, batches, n_samples=None):
+        """Return a rule, not closed, that has seen batches (X, y, sample_weight)."""
+        check_is_fitted(self)
+        rule = self._rule()
+        for X, _, sample_weight in batches:
+            inputs = self._check_inputs(X)
+            self._feed(rule, inputs, self._check_weights(sample_weight, len(inputs)), n_samples)
+        return rule
+
+    def _feed(self, rule, inputs, weight, n_samples):
+        start = 0
+        for scores, _ in self._iter_parts(inputs):
+            part = None if weight is None else weight[start : start + len(scores)]
+            rule.partial_fit(self._rank_scores(scores), sample_weight=part, n_samples=n_samples)
+            start += len(scores)
 
     def _rule(self):
         return AverageK(self.average_size_)
@@ -418,7 +432,7 @@ class SparseTopClassifier(PlainState, DeepLabelSetClassifier, rule=AverageK):
     def _stack(self, parts):
         return sp.vstack(parts).tocsr() if self._form == "sparse" else np.concatenate(parts)
 
-    def predict_set(self, X, size=None):
+    def predict_set(self, X, size=None, out=None):
         """Return the labels as a mask.
 
         Parameters
@@ -426,13 +440,17 @@ class SparseTopClassifier(PlainState, DeepLabelSetClassifier, rule=AverageK):
         X : array-like or CSR matrix of shape (n_samples, n_features), images, paths or Dataset
         size : int or array-like of int of shape (n_samples,), default=None
             Numbers of labels, where they are known; None follows the parameter `size`.
+        out : "csr" or bool ndarray of shape (n_samples, n_classes), default=None
+            Where the sets go: a sparse matrix, or an array of yours, such as a memory map.
 
         Returns
         -------
-        sets : ndarray of bool of shape (n_samples, n_classes)
+        sets : bool ndarray or csr_array of shape (n_samples, n_classes)
         """
         check_is_fitted(self)
-        return np.concatenate([mask for _, mask in self._iter_sets(X, size)])
+        inputs = X if isinstance(X, Inputs) else self._check_inputs(X)
+        masks = (mask for _, mask in self._iter_sets(inputs, size))
+        return collect_sets(masks, (len(inputs), len(self.classes_)), out)
 
     def predict_labels(self, X, size=None):
         """Return the labels of each sample, that of the largest score first.

@@ -6,7 +6,8 @@ import numpy as np
 from scipy import stats
 from sklearn.exceptions import UndefinedMetricWarning
 
-from ._metrics import AVERAGES, _check_sets, _encode, _pick
+from .._sets import in_set
+from ._metrics import AVERAGES, _check_sets, _encode
 
 METHODS = ("wilson", "clopper-pearson", "dkw")
 
@@ -22,7 +23,7 @@ def coverage_interval(y_true, y_set, *, average="micro", level=0.95, method="wil
     ----------
     y_true : array-like of shape (n_samples,)
         True labels.
-    y_set : array-like of shape (n_samples, n_classes)
+    y_set : array-like or sparse matrix of shape (n_samples, n_classes)
         Boolean (or 0/1) sets.
     average : {"micro", "macro"} or None, default="micro"
         Coverage over samples, averaged over the classes that occur in `y_true`, or one interval
@@ -77,7 +78,7 @@ def coverage_interval(y_true, y_set, *, average="micro", level=0.95, method="wil
     _check(average, level, method)
     y_set = _check_sets(y_set)
     y_true, columns, labels = _encode(y_true, labels, y_set.shape)
-    hits = _pick(y_set, columns)
+    hits = in_set(y_set, columns)
     if average == "micro":
         low, high = binomial_interval(hits.sum(), len(hits), level, method)
         return float(low), float(high)

@@ -1,11 +1,13 @@
 """Metrics of set-valued predictions."""
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.utils import column_or_1d
 
 from .._average_size import average_size_threshold
 from .._masks import ceil_to_dtype, row_blocks, top_k_mask
+from .._sets import in_set, set_sizes, without_zeros
 from .._validation import (
     check_average_k,
     check_score_array,
@@ -72,7 +74,7 @@ def top_k_accuracy_score(
     warn_every_class(k, y_score.shape[1], UndefinedMetricWarning)
     hits = np.zeros(len(y_true), dtype=bool)
     for rows in row_blocks(y_score.shape):
-        hits[rows] = _pick(top_k_mask(y_score[rows], k), columns[rows])
+        hits[rows] = in_set(top_k_mask(y_score[rows], k), columns[rows])
     return _average(hits, y_true, columns, labels, average, sample_weight)
 
 
@@ -168,7 +170,7 @@ def set_coverage_score(y_true, y_set, *, average="micro", labels=None, sample_we
     ----------
     y_true : array-like of shape (n_samples,)
         True labels.
-    y_set : array-like of shape (n_samples, n_classes)
+    y_set : array-like or sparse matrix of shape (n_samples, n_classes)
         Boolean (or 0/1) sets.
     average, labels, sample_weight
         As in `top_k_accuracy_score`.
@@ -188,7 +190,7 @@ def set_coverage_score(y_true, y_set, *, average="micro", labels=None, sample_we
     """
     y_set = _check_sets(y_set)
     y_true, columns, labels = _encode(y_true, labels, y_set.shape)
-    return _average(_pick(y_set, columns), y_true, columns, labels, average, sample_weight)
+    return _average(in_set(y_set, columns), y_true, columns, labels, average, sample_weight)
 
 
 def average_set_size(y_set, *, sample_weight=None):
@@ -196,7 +198,7 @@ def average_set_size(y_set, *, sample_weight=None):
 
     Parameters
     ----------
-    y_set : array-like of shape (n_samples, n_classes)
+    y_set : array-like or sparse matrix of shape (n_samples, n_classes)
         Boolean (or 0/1) sets.
     sample_weight : array-like of shape (n_samples,), optional
 
@@ -210,7 +212,7 @@ def average_set_size(y_set, *, sample_weight=None):
     >>> average_set_size([[True, True, False], [False, True, False]])
     1.5
     """
-    sizes = np.count_nonzero(_check_sets(y_set), axis=1)
+    sizes = set_sizes(_check_sets(y_set))
     return float(np.average(sizes, weights=check_weights(sample_weight, len(sizes))))
 
 
@@ -219,7 +221,7 @@ def set_size_distribution(y_set, *, sample_weight=None):
 
     Parameters
     ----------
-    y_set : array-like of shape (n_samples, n_classes)
+    y_set : array-like or sparse matrix of shape (n_samples, n_classes)
         Boolean (or 0/1) sets.
     sample_weight : array-like of shape (n_samples,), optional
 
@@ -235,10 +237,8 @@ def set_size_distribution(y_set, *, sample_weight=None):
     array([0. , 0.5, 0.5, 0. ])
     """
     y_set = _check_sets(y_set)
-    weight = check_weights(sample_weight, len(y_set))
-    counts = np.bincount(
-        np.count_nonzero(y_set, axis=1), weights=weight, minlength=y_set.shape[1] + 1
-    )
+    weight = check_weights(sample_weight, y_set.shape[0])
+    counts = np.bincount(set_sizes(y_set), weights=weight, minlength=y_set.shape[1] + 1)
     return counts / counts.sum()
 
 
@@ -249,7 +249,7 @@ def shot_coverage_score(y_true, y_set, *, class_counts, labels=None, sample_weig
     ----------
     y_true : array-like of shape (n_samples,)
         True labels.
-    y_set : array-like of shape (n_samples, n_classes)
+    y_set : array-like or sparse matrix of shape (n_samples, n_classes)
         Boolean (or 0/1) sets.
     class_counts : array-like of shape (n_classes,)
         Training samples per class, in the order of `labels`.
@@ -283,7 +283,7 @@ def shot_coverage_score(y_true, y_set, *, class_counts, labels=None, sample_weig
             f"class_counts must have shape ({y_set.shape[1]},), one count per column of y_set, "
             f"got {class_counts.shape}."
         )
-    classes, coverage = _class_coverage(_pick(y_set, columns), y_true, sample_weight)
+    classes, coverage = _class_coverage(in_set(y_set, columns), y_true, sample_weight)
     first = dict(zip(y_true.tolist(), columns.tolist()))
     at = np.array([first[c] for c in classes.tolist()])
     group = shot_groups(np.where(at >= 0, class_counts[at], 0))
@@ -302,15 +302,16 @@ def shot_groups(class_counts):
 
 
 def _check_sets(y_set):
-    """Return sets as a bool array of shape (n_samples, n_classes)."""
-    y_set = np.asarray(y_set)
+    """Return sets as a bool array, dense or CSR, of shape (n_samples, n_classes)."""
+    sparse = sp.issparse(y_set)
+    y_set = without_zeros(y_set) if sparse else np.asarray(y_set)
     if y_set.ndim != 2 or 0 in y_set.shape:
         raise ValueError(
             "y_set must be a mask of shape (n_samples, n_classes), one row per sample, got "
             f"shape {y_set.shape}."
         )
     if y_set.dtype != bool:
-        if not np.isin(y_set, (0, 1)).all():
+        if not np.isin(y_set.data if sparse else y_set, (0, 1)).all():
             raise ValueError(
                 "y_set must hold booleans (or 0 and 1); for scores use top_k_accuracy_score or "
                 "average_k_accuracy_score."
@@ -374,11 +375,6 @@ def _check_comparable(y_true, labels):
             f"y_true is of dtype {y_true.dtype} and labels of dtype {labels.dtype}, and they hold "
             "numbers and strings, which never match. Give both as the classifier was trained."
         )
-
-
-def _pick(y_set, columns):
-    """Return whether each set holds its column; column -1 is a miss."""
-    return y_set[np.arange(len(columns)), columns] & (columns >= 0)
 
 
 def _class_coverage(hits, y_true, sample_weight):

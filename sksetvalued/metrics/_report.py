@@ -3,8 +3,9 @@
 import numpy as np
 
 from .._predict import predict_set, unwrap
+from .._sets import in_set, set_sizes
 from ._intervals import binomial_interval, check_level, macro_interval
-from ._metrics import _check_sets, _encode, _pick, shot_groups
+from ._metrics import _check_sets, _encode, shot_groups
 from ._plotting import axes_or_new
 from ._set_size_display import GROUP_NAMES
 
@@ -86,7 +87,7 @@ class SetReport:
         expected = getattr(getattr(model, "rule_", None), "expected_size_", None)
         return cls.from_predictions(
             y,
-            predict_set(model, X),
+            predict_set(model, X, out="csr"),
             labels=model.classes_,
             class_counts=class_counts,
             expected_size=expected,
@@ -112,7 +113,7 @@ class SetReport:
         ----------
         y_true : array-like of shape (n_samples,)
             True labels.
-        y_set : array-like of shape (n_samples, n_classes)
+        y_set : array-like or sparse matrix of shape (n_samples, n_classes)
             Boolean (or 0/1) sets.
         labels : array-like of shape (n_classes,), optional
             Labels of the columns. A true label that is not among them is a miss.
@@ -141,7 +142,7 @@ class SetReport:
             rows += [table.macro("group", GROUP_NAMES[g], group == g) for g in shown]
         rows += table.each_class()
         seen = np.bincount(columns[columns >= 0], minlength=len(labels))
-        empty = float(np.mean(~y_set.any(1)))
+        empty = float(np.mean(table.sizes == 0))
         absent = labels[seen == 0].tolist()
         return cls(rows, absent, empty, expected_size=expected_size, level=level)
 
@@ -225,7 +226,7 @@ class _Table:
 
     def __init__(self, y_true, columns, y_set, level, method):
         self.level, self.method = level, method
-        self.sizes, self.hits = np.count_nonzero(y_set, axis=1), _pick(y_set, columns)
+        self.sizes, self.hits = set_sizes(y_set), in_set(y_set, columns)
         self.classes, first, at = np.unique(y_true, return_index=True, return_inverse=True)
         self.columns, self.n_samples = columns[first], np.bincount(at)
         self.n_hits = np.bincount(at, weights=self.hits)

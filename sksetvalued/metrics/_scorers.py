@@ -116,7 +116,7 @@ class _SetCoverageScorer(SetScorer):
 
     def _score(self, estimator, X, y, sample_weight, average):
         model, X = unwrap(estimator, X)
-        y_set = predict_set(model, X)
+        y_set = predict_set(model, X, out="csr")
         return set_coverage_score(
             y, y_set, average=average, labels=model.classes_, sample_weight=sample_weight
         )
@@ -126,7 +126,7 @@ class _SetSizeScorer(SetScorer):
     _name = "set_size_scorer"
 
     def _score(self, estimator, X, y, sample_weight):
-        return average_set_size(predict_set(estimator, X), sample_weight=sample_weight)
+        return average_set_size(predict_set(estimator, X, out="csr"), sample_weight=sample_weight)
 
 
 def top_k_scorer(k=5, average="micro"):

@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 
 from .._predict import predict_set, unwrap
+from .._sets import set_sizes
 from .._validation import check_weights
 from ._metrics import _check_sets, _encode, shot_groups
 from ._plotting import axes_or_new
@@ -94,7 +95,7 @@ class SetSizeDisplay:
             class_counts = getattr(model, "class_counts_", None)
         return cls.from_predictions(
             y,
-            predict_set(model, X),
+            predict_set(model, X, out="csr"),
             class_counts=class_counts,
             labels=model.classes_,
             sample_weight=sample_weight,
@@ -122,7 +123,7 @@ class SetSizeDisplay:
         ----------
         y_true : array-like of shape (n_samples,) or None
             True labels. With `class_counts` they split the histogram by shot group.
-        y_set : array-like of shape (n_samples, n_classes)
+        y_set : array-like or sparse matrix of shape (n_samples, n_classes)
             Boolean sets.
         class_counts : array-like of shape (n_classes,), optional
             Training samples per class, in the order of `labels`.
@@ -142,8 +143,8 @@ class SetSizeDisplay:
         groups = None
         if class_counts is not None:
             groups = _sample_groups(y_true, y_set.shape, class_counts, labels)
-        weight = check_weights(sample_weight, len(y_set))
-        sizes = np.count_nonzero(y_set, axis=1)
+        weight = check_weights(sample_weight, y_set.shape[0])
+        sizes = set_sizes(y_set)
         display = cls(sizes, y_set.shape[1], groups=groups, sample_weight=weight, name=name)
         return display.plot(ax=ax, **kwargs)
 

@@ -5,6 +5,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from .._masks import row_blocks
+from .._sets import collect_sets, set_sizes
 from .._validation import as_score_array, check_score_array, check_score_values, check_weights
 
 OBJECTIVES = ("micro", "macro")
@@ -194,37 +195,40 @@ class SetRule(BaseEstimator):
     def _close(self):
         """Free what only further chunks would need."""
 
-    def predict_set(self, y_score):
+    def predict_set(self, y_score, out=None):
         """Return the set of classes of each sample.
 
         Parameters
         ----------
         y_score : array-like of shape (n_samples, n_classes)
             Scores on the same scale as those given to `fit`.
+        out : "csr" or bool ndarray of shape (n_samples, n_classes), default=None
+            Where the sets go: a sparse matrix, or an array of yours, such as a memory map.
 
         Returns
         -------
-        y_set : bool ndarray of shape (n_samples, n_classes)
+        y_set : bool ndarray or csr_array of shape (n_samples, n_classes)
             True where the class is in the set.
         """
-        y_set = self._predict_chunk(y_score)
-        self._check_sizes(np.count_nonzero(y_set, axis=1))
+        y_set = self._predict_chunk(y_score, out)
+        self._check_sizes(set_sizes(y_set))
         return y_set
 
-    def _predict_chunk(self, y_score):
+    def _predict_chunk(self, y_score, out=None):
         """Return the sets of some samples of many, whose sizes are checked all together."""
         check_is_fitted(self)
         y_score = as_score_array(y_score)
         self._check_columns(y_score)
+        return collect_sets(self._iter_masks(y_score), y_score.shape, out)
+
+    def _iter_masks(self, y_score):
         prior = self._scaled_prior(y_score.dtype)
-        y_set = np.empty(y_score.shape, dtype=bool)
         for rows in row_blocks(y_score.shape):
             # Checked where it is used, while it is in the cache.
             block = y_score[rows]
             check_score_values(block)
             self._check_range(block)
-            y_set[rows] = self._mask(self._over_prior(block, prior))
-        return y_set
+            yield self._mask(self._over_prior(block, prior))
 
     def _check_sizes(self, sizes):
         """Warn of sizes of new sets that the calibration does not let expect."""
