@@ -13,6 +13,7 @@ from .estimators import (
     save,
     trusted_types,
 )
+from .inputs import Stream
 
 # Files of other libraries name classes by their modules: by those that stay.
 for _estimator in (AverageKClassifier, PlugInClassifier, SparseTopClassifier, TopKClassifier):
@@ -22,6 +23,7 @@ __all__ = [
     "AverageKClassifier",
     "PlugInClassifier",
     "SparseTopClassifier",
+    "Stream",
     "TopKClassifier",
     "__version__",
     "calibrate",

@@ -254,6 +254,10 @@ class DeepEstimator(BaseEstimator):
             inputs = table_inputs(X, dtype, keep_sparse=not self.compile)
         else:
             inputs = media_inputs(X, kind, vars(self)["transform"])
+        return self._check_samples(inputs, X, reset)
+
+    def _check_samples(self, inputs, X, reset):
+        """Remember the form of samples if `reset`, else check it; return the inputs."""
         shape = inputs.sample_shape
         shape = shape if isinstance(shape, dict) else tuple(shape)
         if reset:
@@ -537,10 +541,12 @@ class DeepEstimator(BaseEstimator):
 
     def _checked_criterion(self, train, resume, generator):
         criterion = self._criterion(len(train), generator)
-        if resume == "partial_fit" and criterion.uses_index:
+        in_pieces = resume == "partial_fit" or isinstance(train, training.StreamSet)
+        if in_pieces and criterion.uses_index:
             raise ValueError(
                 f"loss={self.loss!r} keeps an estimate for every training sample, so it "
-                "cannot be trained piece by piece: use fit, or another loss."
+                "cannot be trained piece by piece or on a stream: use fit with X by position, or "
+                "another loss."
             )
         return criterion
 

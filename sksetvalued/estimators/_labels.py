@@ -17,10 +17,11 @@ from torch.utils.data import Dataset
 from .. import training
 from .._predict import labels_of_sets
 from .._sets import collect_sets
-from ..inputs import Inputs, check_pairs, dataset_targets, input_kind
+from ..inputs import Inputs, Stream, check_pairs, dataset_targets, input_kind
 from ..training import TrainingSet, split_per_class
 from ._deep import DeepEstimator
 from ._length import SearchedLength
+from ._streams import LearnsFromStreams
 from ._unsmooth import unsmoothed
 
 #: Of the parameters of the losses that mix others.
@@ -31,7 +32,7 @@ MIXTURE_CONSTRAINTS = {
 }
 
 
-class DeepSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
+class DeepSetClassifier(SearchedLength, LearnsFromStreams, ClassifierMixin, DeepEstimator):
     """Base of the classifiers that learn from one label per sample."""
 
     _parameter_constraints = {
@@ -55,7 +56,8 @@ class DeepSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
         Parameters
         ----------
         X : array-like or CSR matrix of shape (n_samples, n_features), images, paths or Dataset
-            Training samples. A torch Dataset brings its own labels, unless `y` is given.
+            Training samples. A torch Dataset brings its own labels, unless `y` is given. Samples
+            that come one after the other are given as a :class:`sksetvalued.Stream`, without `y`.
         y : array-like of shape (n_samples,)
             Class labels, of any type that scikit-learn accepts.
         sample_weight : array-like of shape (n_samples,), default=None
@@ -76,6 +78,8 @@ class DeepSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
         if resume is None:
             self.__dict__.pop("net_", None)
         with self._kept_on_error():
+            if isinstance(X, Stream):
+                return self._fit_stream(X, y, sample_weight, checkpoint, resume)
             inputs, y, weight = self._check_data(X, y, sample_weight, reset=resume is None)
             if resume is None:
                 self.classes_ = np.unique(y)

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import scipy.sparse as sp
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset
 
 from ._base import TEXTS_REMEDY, ChannelStatistics, ColumnStatistics, Inputs
 from ._images import ImageInputs
 from ._named import NamedInputs, NamedTensors, is_image, same_form, zeros_of
 from ._paths import PathInputs
+from ._streams import Stream, StreamInputs, stream_remedy
 from ._tables import ArrayInputs, SparseInputs, SparseRows
 from ._torch_datasets import DatasetInputs, check_pairs, dataset_targets
 
@@ -24,6 +25,8 @@ __all__ = [
     "NamedTensors",
     "SparseInputs",
     "SparseRows",
+    "Stream",
+    "StreamInputs",
     "check_pairs",
     "dataset_targets",
     "input_kind",
@@ -44,10 +47,18 @@ def input_kind(X):
     Raises
     ------
     TypeError
-        The samples of a torch Dataset in a list of pairs (x, y).
+        The samples of a torch Dataset in a list of pairs (x, y), or a stream.
     ValueError
         Strings in a column.
     """
+    if isinstance(X, Stream):
+        raise TypeError(
+            "a Stream is for fit: for other methods give batches, as stream.batches(1024) yields "
+            "them, to partial_fit(X, y), or to predict_set and calibrate of sksetvalued as the "
+            "iterator (X for X, _ in stream.batches(1024))."
+        )
+    if isinstance(X, IterableDataset) or (_is_columnar(X) and not hasattr(X, "__getitem__")):
+        raise TypeError(stream_remedy(type(X).__name__))
     if isinstance(X, Dataset) or _is_slice_dataset(X):
         return "dataset"
     if sp.issparse(X):

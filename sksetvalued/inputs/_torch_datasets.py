@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import torch
-from torch.utils.data import ConcatDataset, IterableDataset, Subset, TensorDataset
+from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from ._transforms import SampleInputs
 
@@ -29,7 +29,7 @@ class DatasetInputs(SampleInputs):
     kind = "dataset"
 
     def __init__(self, dataset, transform=None):
-        if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
+        if not hasattr(dataset, "__len__"):
             raise TypeError(
                 f"X must be a Dataset with a length and items by position, got "
                 f"{type(dataset).__name__}: load its samples first, or write their paths."

@@ -166,7 +166,10 @@ class SampleInputs(Inputs):
 
     def take(self, indices):
         positions = self.indices[np.asarray(indices)]
-        samples = [self._load(position)[0] for position in positions]
+        return self.stack(positions, [self._load(position)[0] for position in positions])
+
+    def stack(self, positions, samples):
+        """Return prepared samples as one batch; positions are for messages."""
         if isinstance(samples[0], Mapping):
             return self._stacked_parts(positions, samples)
         for position, sample in zip(positions, samples, strict=True):
@@ -185,8 +188,10 @@ class SampleInputs(Inputs):
         return NamedTensors((name, torch.stack([s[name] for s in samples])) for name in form)
 
     def _load(self, position):
+        return self.prepared(self.read(position), position)
+
+    def prepared(self, sample, position):
         """Return the tensor of a sample, and whether its first dimension is that of views."""
-        sample = self.read(position)
         try:
             if self.transform is not None:
                 sample = self.transform(sample)

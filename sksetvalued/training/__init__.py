@@ -2,7 +2,7 @@
 
 from .._randomness import rng_state, seeded
 from ._criterion import accepts, make_criterion, take_learned
-from ._data import TrainingSet, count_batches, make_batches
+from ._data import StreamSet, TrainingSet, count_batches, make_batches
 from ._monitor import Monitor, calibrated_log_likelihood
 from ._net import SetNet
 from ._predict import iter_outputs
@@ -29,6 +29,7 @@ __all__ = [
     "OPTIMIZERS",
     "SetNet",
     "SizedLoss",
+    "StreamSet",
     "TrainingOptions",
     "TrainingSet",
     "accepts",

@@ -1,5 +1,7 @@
 """Batches: gathered whole in memory, or made by the workers of a DataLoader."""
 
+from itertools import islice
+
 import torch
 from torch.utils.data import DataLoader, Dataset
 
@@ -61,6 +63,61 @@ class TrainingSet(Dataset):
             self.target.to(device),
             None if weight is None else weight.to(device),
         )
+
+
+class StreamSet(TrainingSet):
+    """A stream with the targets of its labels, to be gone through in order.
+
+    Parameters
+    ----------
+    inputs : StreamInputs
+    encode : callable
+        Turns a label into a class index.
+    class_weight : Tensor of shape (n_classes,), optional
+        Weights of the samples, by class.
+    """
+
+    def __init__(self, inputs, encode, class_weight=None):
+        super().__init__(inputs, None)
+        self.encode = encode
+        self.class_weight = class_weight
+
+    def to(self, device):
+        """Return the set itself, whose samples are read batch by batch."""
+        return self
+
+    def make_batches(self, batch_size, generator, loader_params):
+        """Return an iterable over the batches of one epoch after the other."""
+        loader = DataLoader(
+            self.inputs.repeated(self.encode),
+            batch_size=min(batch_size, len(self)),
+            collate_fn=self._collate,
+            generator=generator,
+            **loader_params,
+        )
+        return StreamBatches(loader, len(self))
+
+    def _collate(self, pairs):
+        x, target = self.inputs.collate(pairs)
+        weight = None if self.class_weight is None else self.class_weight[target]
+        return x, (target, weight, None)
+
+
+class StreamBatches:
+    """Iterate over an endless loader, as many whole batches an epoch as its samples make."""
+
+    def __init__(self, loader, n_samples):
+        self.loader = loader
+        self.n_samples = n_samples
+        self.going_on = None
+
+    def __len__(self):
+        return self.n_samples // self.loader.batch_size
+
+    def __iter__(self):
+        if self.going_on is None:
+            self.going_on = iter(self.loader)
+        return islice(self.going_on, len(self))
 
 
 class BatchIndices:
@@ -141,15 +198,12 @@ def make_batches(dataset, batch_size, generator, shuffle=False, **loader_params)
         Arguments of :class:`torch.utils.data.DataLoader`; not used for data in memory, and
         those of workers only where there are workers.
     """
+    if isinstance(dataset, StreamSet):
+        return dataset.make_batches(batch_size, *_for_loader(generator, loader_params))
     indices = BatchIndices(len(dataset), batch_size, shuffle, generator)
     if dataset.inputs.in_memory:
         return MemoryBatches(dataset, indices)
-    # The seeds of workers come from a copy of the generator: the order of the samples is then
-    # the same with any number of workers, and as for data in memory.
-    of_workers = torch.Generator()
-    of_workers.set_state(generator.get_state())
-    if not loader_params.get("num_workers"):
-        loader_params = {k: v for k, v in loader_params.items() if k not in OF_WORKERS}
+    of_workers, loader_params = _for_loader(generator, loader_params)
     return DataLoader(
         dataset,
         batch_sampler=_IndexLists(indices),
@@ -157,3 +211,14 @@ def make_batches(dataset, batch_size, generator, shuffle=False, **loader_params)
         generator=of_workers,
         **loader_params,
     )
+
+
+def _for_loader(generator, loader_params):
+    """Return the generator and the arguments of a DataLoader."""
+    # The seeds of workers come from a copy of the generator: the order of the samples is then
+    # the same with any number of workers, and as for data in memory.
+    of_workers = torch.Generator()
+    of_workers.set_state(generator.get_state())
+    if not loader_params.get("num_workers"):
+        loader_params = {k: v for k, v in loader_params.items() if k not in OF_WORKERS}
+    return of_workers, loader_params

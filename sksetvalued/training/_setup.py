@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from skorch.callbacks import LRScheduler
 
+from ..inputs import StreamInputs
 from ._callbacks import AveragedWeights, BestEpoch, EpochProgress, lr_scheduler, own_callback
 from ._data import OF_WORKERS
 from ._net import SetNet
@@ -167,8 +168,10 @@ def loader_params(inputs, device):
     """Return the DataLoader arguments for inputs that are not in memory."""
     if inputs.in_memory:
         return {}
+    # Each worker process reads a whole stream, unless its source knows of workers.
+    n_workers = 0 if isinstance(inputs, StreamInputs) else default_workers()
     return {
-        "num_workers": default_workers(),
+        "num_workers": n_workers,
         "persistent_workers": True,
         "pin_memory": torch.device(device).type == "cuda",
     }

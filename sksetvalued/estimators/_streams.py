@@ -1,0 +1,81 @@
+"""Fitting to samples that come one after the other."""
+
+import numpy as np
+import torch
+
+from ..inputs import StreamInputs
+from ..training import StreamSet
+
+
+class LabelIndex:
+    """Turn labels into class indices, one at a time.
+
+    Parameters
+    ----------
+    classes : ndarray of shape (n_classes,)
+    """
+
+    def __init__(self, classes):
+        self.index = {label: i for i, label in enumerate(classes.tolist())}
+
+    def __call__(self, label):
+        try:
+            return self.index[label]
+        except (KeyError, TypeError):
+            raise ValueError(
+                f"the stream yielded the label {label!r} of type {type(label).__name__}, which is "
+                f"not among its {len(self.index)} classes, {list(self.index)[:5]}...: name all "
+                "labels in Stream(classes=...)."
+            ) from None
+
+
+class LearnsFromStreams:
+    """Fit a single-label classifier to a stream."""
+
+    def _fit_stream(self, stream, y, sample_weight, checkpoint, resume):
+        self._check_stream_options(y, sample_weight, checkpoint)
+        inputs = StreamInputs(stream, vars(self)["transform"])
+        self._check_samples(inputs, stream, reset=resume is None)
+        if self._searches_epochs(resume):
+            raise ValueError(
+                "max_epochs='auto' finds the number of epochs on held-out samples, which a Stream "
+                "cannot give: set max_epochs. An epoch is n_samples of the Stream."
+            )
+        if resume is None:
+            self.classes_ = stream.classes
+            if inputs.kind == "table":
+                self.n_features_in_ = self.input_shape_[0]
+        self._check_classes("Stream(classes=...)")
+        self.class_counts_ = np.zeros_like(stream.class_counts, shape=len(self.classes_))
+        self.class_counts_[self._encode(stream.classes)] = stream.class_counts
+        self._weigh_classes()
+        self._new_rule()
+        self._check_held_out(None, None)
+        if resume is None:
+            self._draw_seed()
+        weight = self._log_label_weight
+        weight = None if weight is None else torch.from_numpy(np.exp(weight)).float()
+        data = StreamSet(inputs, LabelIndex(self.classes_), weight)
+        epochs = None if self.max_epochs == "auto" else self.max_epochs
+        self._train(data, None, len(self.classes_), epochs, resume)
+        self._calibrate_inputs(inputs.head)
+        return self
+
+    def _check_stream_options(self, y, sample_weight, checkpoint):
+        """Raise where an option takes samples by position."""
+        given = {"y": y, "sample_weight": sample_weight, "checkpoint": checkpoint}
+        given["validation_fraction"] = self.validation_fraction
+        fraction = getattr(self, "calibration_fraction", None)
+        given["calibration_fraction"] = None if isinstance(fraction, str) else fraction
+        for name, value in given.items():
+            if value is not None:
+                raise ValueError(
+                    f"{name} must be None where X is a Stream, whose samples have no positions "
+                    "and bring their labels: calibrate on other samples after fit."
+                )
+        group = torch.distributed
+        if group.is_available() and group.is_initialized() and group.get_world_size() > 1:
+            raise ValueError(
+                "a Stream cannot be split between the processes of a torch.distributed group: "
+                "leave the group to fit it, or pass a Dataset with a length."
+            )

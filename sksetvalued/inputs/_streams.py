@@ -1,0 +1,308 @@
+"""Samples that come one after the other, and are too many to be counted or picked."""
+
+from collections.abc import Iterator, Mapping
+from itertools import count, islice
+from numbers import Integral
+
+import numpy as np
+import torch
+from torch.utils.data import IterableDataset, get_worker_info
+
+from ._base import Inputs
+from ._transforms import N_STATISTICS_SAMPLES, SampleInputs
+
+
+def stream_remedy(name):
+    """Return what to say of a stream that is given without its counts."""
+    return (
+        f"X is a stream ({name}), whose classes and length cannot be seen before the training: "
+        "pass Stream(X, classes=..., class_counts=...) of sksetvalued, or train by partial_fit "
+        "on one batch after the other."
+    )
+
+
+class Stream:
+    """Labelled samples that come one after the other, and what must be known of them before.
+
+    For training data that do not fit into memory and cannot be picked by position: archives read
+    in order (webdataset), row groups of Parquet files, the streaming sets of Hugging Face, any
+    :class:`torch.utils.data.IterableDataset`.
+
+    Parameters
+    ----------
+    source : iterable
+        Yields pairs (x, y), or what `keys` picks them from. It is iterated over anew for each
+        pass; a method `set_epoch` is called before. x is anything that a Dataset may return: a
+        vector, an image, a dict of named parts.
+    classes : array-like of shape (n_classes,)
+        All labels.
+    class_counts : array-like of shape (n_classes,)
+        Samples of each class, in the order of `classes`. Losses and rules for long tails use
+        their proportions: estimates will do.
+    n_samples : int, optional
+        Samples of an epoch; None: the sum of `class_counts`. The source is read over and over,
+        and an epoch is so many of its samples, in whole batches. Of an endless source it is what
+        you like: for a number of updates, that times the batch size, with ``max_epochs=1``.
+    keys : tuple (x, y), optional
+        Where samples are dicts: the key of x, or a tuple of keys whose values become the parts of
+        x by name, and the key of y.
+
+    See Also
+    --------
+    Stream.counted : Count the labels by reading the source once.
+
+    Notes
+    -----
+    Samples are taken in the order in which they come: shuffle the source, by its own buffer for
+    example. With ``net_params={"iterator_train__num_workers": 4}`` each worker process reads the
+    source, which must give each a part of its own, as webdataset and Hugging Face do.
+
+    Nothing can be held out of a stream. `max_epochs` must be given where held-out samples would
+    find it, and the threshold of an `AverageKClassifier` comes from the first samples, which were
+    trained on: call `calibrate` on others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sksetvalued import Stream, TopKClassifier
+    >>> class Squares:
+    ...     def __iter__(self):
+    ...         rng = np.random.default_rng(0)
+    ...         for _ in range(300):
+    ...             x = rng.normal(size=2)
+    ...             yield x, "left" if x[0] < 0 else "right"
+    >>> stream = Stream.counted(Squares())
+    >>> stream.n_samples
+    300
+    >>> clf = TopKClassifier(1, max_epochs=5, random_state=0).fit(stream)
+    >>> clf.predict([[-1.0, 0.0], [1.0, 0.0]])
+    array(['left', 'right'], dtype='<U5')
+    """
+
+    def __init__(self, source, *, classes, class_counts, n_samples=None, keys=None):
+        if isinstance(source, Iterator) or not hasattr(source, "__iter__"):
+            raise TypeError(
+                "source must be an iterable that starts anew for each pass, such as an "
+                f"IterableDataset, got {type(source).__name__}: wrap what makes an iterator in a "
+                "class with __iter__, or train by partial_fit on one batch after the other."
+            )
+        self.source = source
+        self.keys = keys
+        self.classes, self.class_counts = _checked_counts(classes, class_counts)
+        self.n_samples = _checked_length(n_samples, self.class_counts)
+
+    @classmethod
+    def counted(cls, source, *, n_samples=None, keys=None):
+        """Return the stream of a source that is read once, to its end, for its labels.
+
+        Parameters
+        ----------
+        source, n_samples, keys
+            As for the class.
+
+        Returns
+        -------
+        stream : Stream
+        """
+        bare = cls(source, classes=[0], class_counts=[1], keys=keys)
+        counts = {}
+        for _, y in bare:
+            counts[y] = counts.get(y, 0) + 1
+        if not counts:
+            raise ValueError(f"the source, a {type(source).__name__}, yielded no samples.")
+        return cls(
+            source,
+            classes=list(counts),
+            class_counts=list(counts.values()),
+            n_samples=n_samples,
+            keys=keys,
+        )
+
+    def __iter__(self):
+        """Yield the pairs (x, y) of one pass over the source."""
+        for item in self.source:
+            if self.keys is not None:
+                item = self._picked(item)
+            elif not (isinstance(item, tuple | list) and len(item) == 2):
+                raise TypeError(
+                    f"the source must yield pairs (x, y), got {type(item).__name__}"
+                    f"{f' of {len(item)} parts' if isinstance(item, tuple | list) else ''}: of "
+                    "dicts, say by keys=(x, y) which to take."
+                )
+            yield item[0], _plain(item[1])
+
+    def _picked(self, item):
+        x, y = self.keys
+        try:
+            parts = {name: item[name] for name in x} if isinstance(x, tuple | list) else item[x]
+            return parts, item[y]
+        except (KeyError, TypeError) as error:
+            known = sorted(item) if isinstance(item, Mapping) else type(item).__name__
+            raise ValueError(
+                f"keys={self.keys!r} does not fit the samples of the source: {known}."
+            ) from error
+
+    def batches(self, batch_size):
+        """Yield one pass over the source in batches, for `partial_fit`, `calibrate` and the like.
+
+        Parameters
+        ----------
+        batch_size : int
+
+        Yields
+        ------
+        X : ndarray, Tensor or dict of them
+        y : ndarray of shape (n_batch,)
+        """
+        pairs = iter(self)
+        while batch := list(islice(pairs, batch_size)):
+            samples, labels = zip(*batch)
+            yield _stacked(samples), np.array(labels, dtype=self.classes.dtype)
+
+
+def _checked_counts(classes, class_counts):
+    """Return the sorted classes, and their counts in that order."""
+    classes, counts = np.asarray(classes), np.asarray(class_counts)
+    if classes.ndim != 1 or counts.shape != classes.shape or not len(classes):
+        raise ValueError(
+            "classes and class_counts must be of one length, one count per label, got shapes "
+            f"{classes.shape} and {counts.shape}."
+        )
+    if counts.dtype.kind not in "iuf" or not (np.isfinite(counts) & (counts >= 0)).all():
+        raise ValueError("class_counts must hold numbers >= 0, the samples of each class.")
+    if not counts.any():
+        raise ValueError("class_counts is zero for every class.")
+    labels, first = np.unique(classes, return_index=True)
+    if len(labels) < len(classes):
+        raise ValueError("classes must be distinct, but a label occurs twice.")
+    return labels, counts[first]
+
+
+def _checked_length(n_samples, class_counts):
+    if n_samples is None:
+        return int(np.ceil(class_counts.sum()))
+    if isinstance(n_samples, bool) or not isinstance(n_samples, Integral):
+        raise TypeError(f"n_samples must be an integer >= 1, got {n_samples!r}.")
+    if n_samples < 1:
+        raise ValueError(f"n_samples must be >= 1, got {n_samples}.")
+    return int(n_samples)
+
+
+def _plain(label):
+    """Return a label as an object of Python."""
+    return label.item() if hasattr(label, "item") else label
+
+
+def _stacked(samples):
+    if isinstance(samples[0], Mapping):
+        return {name: _stacked([sample[name] for sample in samples]) for name in samples[0]}
+    if isinstance(samples[0], torch.Tensor):
+        return torch.stack(samples)
+    return np.stack([np.asarray(sample) for sample in samples])
+
+
+class Head(SampleInputs):
+    """The first samples of a stream.
+
+    Parameters
+    ----------
+    samples : list
+    transform : None, callable or dict
+    """
+
+    kind = "dataset"
+
+    def __init__(self, samples, transform):
+        super().__init__(len(samples), transform)
+        self.samples = samples
+
+    def parts(self):
+        return [str(len(self.samples))]
+
+    def describe(self, position):
+        return f"sample {position} of the stream"
+
+    def read(self, position):
+        return self.samples[position]
+
+
+class StreamInputs(Inputs):
+    """What is known of the samples of a stream, from the first of them.
+
+    Parameters
+    ----------
+    stream : Stream
+    transform : None, callable or dict
+    """
+
+    in_memory = False
+    runs_user_code = True
+
+    def __init__(self, stream, transform=None):
+        samples = [x for x, _ in islice(stream, N_STATISTICS_SAMPLES)]
+        if not samples:
+            raise ValueError(f"the source, a {type(stream.source).__name__}, yielded no samples.")
+        self.stream = stream
+        self.head = Head(samples, transform)
+
+    @property
+    def kind(self):
+        shape = self.sample_shape
+        return "table" if isinstance(shape, tuple) and len(shape) == 1 else "dataset"
+
+    @property
+    def sample_shape(self):
+        return self.head.sample_shape
+
+    def __len__(self):
+        return self.stream.n_samples
+
+    def statistics(self, sample_weight=None):
+        return self.head.statistics()
+
+    def take(self, indices):
+        raise TypeError("a stream has no samples by position.")
+
+    def subset(self, indices, training=False):
+        raise TypeError("a stream has no samples by position.")
+
+    def parts(self):
+        raise TypeError("a stream cannot be told from another by its samples.")
+
+    def repeated(self, encode):
+        """Return the samples of training over and over, with targets, as an IterableDataset."""
+        return _Repeated(self, encode)
+
+    def collate(self, pairs):
+        """Return samples and targets as two batches."""
+        samples, targets = zip(*pairs)
+        return self.head.stack(range(len(samples)), samples), torch.tensor(targets)
+
+
+class _Repeated(IterableDataset):
+    """Pairs (sample, target) of a stream, pass after pass."""
+
+    def __init__(self, inputs, encode):
+        self.stream, self.encode = inputs.stream, encode
+        # The head without its samples, to prepare those that come.
+        self.prepare = Head([], inputs.head.transforms)
+        self.prepare.training = True
+
+    def __iter__(self):
+        for epoch in count():
+            if hasattr(self.stream.source, "set_epoch"):
+                self.stream.source.set_epoch(epoch)
+            n_read = 0
+            for x, y in self.stream:
+                yield self.prepare.prepared(x, n_read)[0], self.encode(y)
+                n_read += 1
+            if not n_read:
+                self._raise_empty()
+
+    def _raise_empty(self):
+        worker = get_worker_info()
+        where = "" if worker is None else f" to worker {worker.id + 1} of {worker.num_workers}"
+        raise ValueError(
+            f"the source, a {type(self.stream.source).__name__}, yielded no samples{where}: an "
+            "iterable must start anew for each pass, and have a part for each worker process."
+        )

@@ -1,0 +1,226 @@
+"""Training on samples that come one after the other."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
+
+from sksetvalued import (
+    AverageKClassifier,
+    SparseTopClassifier,
+    Stream,
+    TopKClassifier,
+    calibrate,
+    predict_set,
+)
+
+X, y = load_digits(return_X_y=True)
+X, y = X[:512].astype(np.float32), np.array(list("abcdefghij"))[y[:512]]
+CLASSES, COUNTS = np.unique(y, return_counts=True)
+FAST = {"loss": "cross_entropy", "backbone": (16,), "batch_size": 64, "random_state": 0}
+
+
+class Rows(IterableDataset):
+    """Pairs, in order, and how often and how far they were read."""
+
+    def __init__(self, X=X, y=y, workers=True):
+        self.X, self.y, self.workers = X, y, workers
+        self.epochs, self.n_read = [], 0
+
+    def set_epoch(self, epoch):
+        self.epochs.append(epoch)
+
+    def __iter__(self):
+        worker = get_worker_info() if self.workers else None
+        first, step = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        for i in range(first, len(self.X), step):
+            self.n_read += 1
+            yield self.X[i], self.y[i]
+
+
+def stream(source=None, **params):
+    return Stream(
+        Rows() if source is None else source,
+        **{"classes": CLASSES, "class_counts": COUNTS} | params,
+    )
+
+
+def fitted(X, y=None, cls=TopKClassifier, k=2, **params):
+    return cls(k, **{**FAST, "max_epochs": 3, **params}).fit(X, y)
+
+
+class Picked(Dataset):
+    """The rows by position."""
+
+    def __len__(self):
+        return len(X)
+
+    def __getitem__(self, i):
+        return X[i], y[i]
+
+
+@pytest.mark.parametrize("params", [{}, {"class_weight": "balanced"}, {"objective": "macro"}])
+def test_a_stream_trains_like_a_dataset_in_the_same_order(params):
+    in_order = {"iterator_train__shuffle": False, "iterator_train__num_workers": 0}
+    by_position = fitted(Picked(), net_params=in_order, **params)
+    clf = fitted(stream(), **params)
+    # The Dataset gives vectors of its own kind, which the array that is predicted has not.
+    np.testing.assert_array_equal(clf.predict_set(X), by_position.predict_set(Picked()))
+    assert clf.history_[:, "train_loss"] == by_position.history_[:, "train_loss"]
+    np.testing.assert_array_equal(clf.class_counts_, by_position.class_counts_)
+    assert (clf.n_iter_, clf.n_features_in_) == (3, 64)
+
+
+def test_an_epoch_is_as_many_samples_as_were_said_and_passes_follow_each_other():
+    source = Rows()
+    clf = fitted(stream(source, n_samples=320), max_epochs=4)
+    assert clf.history_[:, "train_batch_count"] == [5, 5, 5, 5]
+    # 4 epochs of 320 are two and a half passes over 512; the first samples are read before.
+    assert source.epochs == [0, 1, 2]
+    assert source.n_read == 512 + 4 * 320
+
+
+def test_images_paths_of_augmentation_and_named_parts():
+    images = (16 * X).astype(np.uint8).reshape(-1, 8, 8, 1)
+    flip = {"train": lambda image: image[:, ::-1]}
+    clf = fitted(stream(Rows(images)), backbone=None, transform=flip, max_epochs=1)
+    assert clf.input_shape_ == (1, 8, 8)
+    assert clf.predict_set(images).shape == (512, 10)
+    named = [{"pixels": x, "extra": x[:3]} for x in X]
+    clf = fitted(stream(Rows(named)), backbone=Body(), max_epochs=1)
+    assert clf.predict_set({"pixels": X, "extra": X[:, :3]}).sum() == 2 * 512
+
+
+class Body(torch.nn.Module):
+    def forward(self, pixels, extra):
+        return torch.cat([pixels, extra], 1)
+
+
+class Records:
+    """Samples as dicts, and no Dataset of torch."""
+
+    def __iter__(self):
+        return ({"row": x, "head": x[:3], "label": label} for x, label in zip(X, y))
+
+
+def test_keys_pick_the_parts_of_dicts():
+    one = fitted(stream(Records(), keys=("row", "label")))
+    np.testing.assert_array_equal(one.decision_function(X), fitted(stream()).decision_function(X))
+    parts = stream(Records(), keys=(("row", "head"), "label"))
+    assert set(next(iter(parts))[0]) == {"row", "head"}
+    with pytest.raises(ValueError, match=r"keys=\('image', 'label'\) does not fit.*'head'"):
+        fitted(stream(Records(), keys=("image", "label")))
+
+
+def test_labels_are_counted_in_one_pass():
+    counted = Stream.counted(Rows())
+    np.testing.assert_array_equal(counted.classes, CLASSES)
+    np.testing.assert_array_equal(counted.class_counts, COUNTS)
+    assert counted.n_samples == 512
+    swapped = stream(classes=CLASSES[::-1], class_counts=COUNTS[::-1])
+    np.testing.assert_array_equal(swapped.class_counts, COUNTS)
+
+
+def test_worker_processes_read_parts_of_their_own():
+    workers = {"iterator_train__num_workers": 2}
+    clf = fitted(stream(), net_params=workers, max_epochs=6)
+    assert clf.score(X, y) > 0.5
+    again = fitted(stream(), net_params=workers, max_epochs=6)
+    np.testing.assert_array_equal(clf.decision_function(X), again.decision_function(X))
+
+
+def test_pieces_and_calibration_by_batches():
+    data = stream()
+    clf = AverageKClassifier(2, **FAST)
+    for rows, labels in data.batches(100):
+        clf.partial_fit(rows, labels, classes=data.classes)
+    calibrate(clf, (rows for rows, _ in data.batches(100)), n_samples=512)
+    sets = predict_set(clf, (rows for rows, _ in data.batches(100)))
+    assert sum(part.sum() for part in sets) == 2 * 512
+
+
+def test_thresholds_come_from_the_first_samples_and_warm_starts_go_on():
+    clf = fitted(stream(), cls=AverageKClassifier, warm_start=True)
+    assert clf.predict_set(X).sum() == 2 * 512
+    assert clf.fit(stream()).n_iter_ == 6
+
+
+def test_counts_tell_the_prior():
+    counts = np.arange(1, 11)
+    clf = fitted(stream(class_counts=counts, n_samples=512), objective="macro")
+    np.testing.assert_allclose(clf.rule_.prior_, counts / counts.sum())
+
+
+ERRORS = {
+    "iterator": (TypeError, "starts anew", lambda: stream(iter(Rows()))),
+    "counts": (ValueError, "one count per label", lambda: stream(class_counts=[1])),
+    "negative": (ValueError, "numbers >= 0", lambda: stream(class_counts=COUNTS - 60)),
+    "twice": (ValueError, "twice", lambda: stream(classes=["a"] * 10)),
+    "length": (ValueError, "n_samples must be >= 1", lambda: stream(n_samples=0)),
+    "real length": (TypeError, "n_samples", lambda: stream(n_samples=1.5)),
+    "bare": (TypeError, r"pass Stream\(X, classes=", lambda: fitted(Rows())),
+    "auto": (ValueError, "max_epochs='auto'", lambda: fitted(stream(), max_epochs="auto")),
+    "y": (ValueError, "y must be None", lambda: fitted(stream(), y)),
+    "held out": (
+        ValueError,
+        "validation_fraction must be None",
+        lambda: fitted(stream(), validation_fraction=0.1),
+    ),
+    "calibration": (
+        ValueError,
+        "calibration_fraction must be None",
+        lambda: fitted(stream(), cls=AverageKClassifier, calibration_fraction=0.1),
+    ),
+    "promise": (
+        ValueError,
+        "held out",
+        lambda: fitted(
+            stream(), cls=AverageKClassifier, rule_params={"finite_sample": True, "max_size": 4}
+        ),
+    ),
+    "patience": (ValueError, "patience", lambda: fitted(stream(), patience=2)),
+    "estimates": (
+        ValueError,
+        "every training sample",
+        lambda: fitted(stream(), cls=AverageKClassifier, loss="role"),
+    ),
+    "triples": (TypeError, "pairs", lambda: fitted(stream([(x, 1, 2) for x in X]))),
+    "unknown label": (
+        ValueError,
+        "label 'a' of type str.*not among",
+        lambda: fitted(stream(classes=list("bcdefghijk"))),
+    ),
+    "empty": (ValueError, "yielded no samples", lambda: fitted(stream([]))),
+    "no labels": (ValueError, "yielded no samples", lambda: Stream.counted([])),
+    "predict": (TypeError, "a Stream is for fit", lambda: fitted(X, y).predict_set(stream())),
+    "partial_fit": (
+        TypeError,
+        "a Stream is for fit",
+        lambda: TopKClassifier(2, **FAST).partial_fit(stream(), classes=CLASSES),
+    ),
+    "multi-label": (TypeError, "a Stream is for fit", lambda: SparseTopClassifier().fit(stream())),
+    "uneven": (
+        ValueError,
+        "sample 70 of the stream",
+        lambda: fitted(stream([*zip(X[:70], y), (X[0, :5], "a")])),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_errors_name_the_remedy(case):
+    error, match, call = ERRORS[case]
+    with pytest.raises(error, match=match):
+        call()
+
+
+def test_a_source_that_can_be_read_once_only_is_told():
+    class Once:
+        rows = iter(list(zip(X, y)))
+
+        def __iter__(self):
+            return self.rows
+
+    with pytest.raises(ValueError, match="must start anew"):
+        fitted(stream(Once()))
