@@ -203,7 +203,7 @@ def test_mixed_hinge_is_that_of_the_reference_on_the_same_draws(kind, epsilon):
 
 
 def apply_mixed(scores, target, options):
-    return cpu.MixedNoisedHinge.apply(scores, target, *options)
+    return cpu.NoisedHinge.apply(scores, target, *options)
 
 
 def mixed_by_reference(scores, target, ranks, margin, epsilon, n_draws, scale):

@@ -23,24 +23,6 @@ struct LargestArguments {
 struct HingeArguments {
   const float* scores;
   const int64_t* target;
-  const float* margins;  // of the samples, or null
-  int64_t n_rows, n_classes, k, n_draws;
-  float epsilon, scale, margin;
-  uint64_t seed;
-  float *losses, *slopes;
-  int64_t* indices;
-};
-
-struct HingeGradientArguments {
-  const float *grad, *slopes;
-  const int64_t* indices;
-  int64_t grad_stride, n_rows, n_classes, n_draws;
-  float* result;
-};
-
-struct MixedHingeArguments {
-  const float* scores;
-  const int64_t* target;
   const float* margins;    // of the samples, or null
   const int64_t* ranks;    // increasing
   const double* weights;   // of the ranks
@@ -51,7 +33,7 @@ struct MixedHingeArguments {
   int64_t* indices;        // n_draws * n_ranks, then the target
 };
 
-struct MixedHingeGradientArguments {
+struct HingeGradientArguments {
   const float *grad, *slopes;
   const int64_t* indices;
   int64_t grad_stride, n_rows, n_classes, n_draws, n_ranks;
@@ -122,8 +104,6 @@ struct Kernels {
   void (*largest_rows)(const LargestArguments&);
   int64_t (*hinge_rows)(const HingeArguments&);
   void (*hinge_gradient_rows)(const HingeGradientArguments&);
-  int64_t (*mixed_hinge_rows)(const MixedHingeArguments&);
-  void (*mixed_hinge_gradient_rows)(const MixedHingeGradientArguments&);
   int64_t (*smoothed_width)(int64_t n_classes, int64_t k);
   int64_t (*smoothed_rows)(const SmoothedArguments&);
   void (*smoothed_gradient_rows)(const SmoothedGradientArguments&);

@@ -60,38 +60,6 @@ PyObject* largest_rows(PyObject*, PyObject* args) {
 }
 
 PyObject* hinge_rows(PyObject*, PyObject* args) {
-  unsigned long long scores, target, margins, seed, losses, slopes, indices;
-  Py_ssize_t n_rows, n_classes, k, n_draws;
-  float epsilon, scale, margin;
-  if (!PyArg_ParseTuple(args, "KKKnnnnfffKKKK", &scores, &target, &margins, &n_rows, &n_classes,
-                        &k, &n_draws, &epsilon, &scale, &margin, &seed, &losses, &slopes,
-                        &indices))
-    return nullptr;
-  const HingeArguments arguments = {
-      at<const float>(scores), at<const int64_t>(target), at<const float>(margins),
-      n_rows,                  n_classes,                 k,
-      n_draws,                 epsilon,                   scale,
-      margin,                  seed,                      at<float>(losses),
-      at<float>(slopes),       at<int64_t>(indices)};
-  int64_t n_bad = 0;
-  if (!unlocked([&] { n_bad = kernels->hinge_rows(arguments); })) return nullptr;
-  return PyLong_FromLongLong(n_bad);
-}
-
-PyObject* hinge_gradient_rows(PyObject*, PyObject* args) {
-  unsigned long long grad, slopes, indices, result;
-  Py_ssize_t grad_stride, n_rows, n_classes, n_draws;
-  if (!PyArg_ParseTuple(args, "KnKKnnnK", &grad, &grad_stride, &slopes, &indices, &n_rows,
-                        &n_classes, &n_draws, &result))
-    return nullptr;
-  const HingeGradientArguments arguments = {
-      at<const float>(grad), at<const float>(slopes), at<const int64_t>(indices), grad_stride,
-      n_rows,                n_classes,               n_draws,                    at<float>(result)};
-  if (!unlocked([&] { kernels->hinge_gradient_rows(arguments); })) return nullptr;
-  Py_RETURN_NONE;
-}
-
-PyObject* mixed_hinge_rows(PyObject*, PyObject* args) {
   unsigned long long scores, target, margins, ranks, weights, seed, losses, slopes, indices;
   Py_ssize_t n_ranks, n_rows, n_classes, n_draws;
   float epsilon, scale, margin;
@@ -99,7 +67,7 @@ PyObject* mixed_hinge_rows(PyObject*, PyObject* args) {
                         &n_ranks, &n_rows, &n_classes, &n_draws, &epsilon, &scale, &margin, &seed,
                         &losses, &slopes, &indices))
     return nullptr;
-  const MixedHingeArguments arguments = {
+  const HingeArguments arguments = {
       at<const float>(scores),  at<const int64_t>(target), at<const float>(margins),
       at<const int64_t>(ranks), at<const double>(weights), n_ranks,
       n_rows,                   n_classes,                 n_draws,
@@ -107,21 +75,21 @@ PyObject* mixed_hinge_rows(PyObject*, PyObject* args) {
       seed,                     at<float>(losses),         at<float>(slopes),
       at<int64_t>(indices)};
   int64_t n_bad = 0;
-  if (!unlocked([&] { n_bad = kernels->mixed_hinge_rows(arguments); })) return nullptr;
+  if (!unlocked([&] { n_bad = kernels->hinge_rows(arguments); })) return nullptr;
   return PyLong_FromLongLong(n_bad);
 }
 
-PyObject* mixed_hinge_gradient_rows(PyObject*, PyObject* args) {
+PyObject* hinge_gradient_rows(PyObject*, PyObject* args) {
   unsigned long long grad, slopes, indices, result;
   Py_ssize_t grad_stride, n_rows, n_classes, n_draws, n_ranks;
   if (!PyArg_ParseTuple(args, "KnKKnnnnK", &grad, &grad_stride, &slopes, &indices, &n_rows,
                         &n_classes, &n_draws, &n_ranks, &result))
     return nullptr;
-  const MixedHingeGradientArguments arguments = {
+  const HingeGradientArguments arguments = {
       at<const float>(grad), at<const float>(slopes), at<const int64_t>(indices),
       grad_stride,           n_rows,                  n_classes,
       n_draws,               n_ranks,                 at<float>(result)};
-  if (!unlocked([&] { kernels->mixed_hinge_gradient_rows(arguments); })) return nullptr;
+  if (!unlocked([&] { kernels->hinge_gradient_rows(arguments); })) return nullptr;
   Py_RETURN_NONE;
 }
 
@@ -250,8 +218,6 @@ PyMethodDef methods[] = {
     {"largest_rows", largest_rows, METH_VARARGS, nullptr},
     {"hinge_rows", hinge_rows, METH_VARARGS, nullptr},
     {"hinge_gradient_rows", hinge_gradient_rows, METH_VARARGS, nullptr},
-    {"mixed_hinge_rows", mixed_hinge_rows, METH_VARARGS, nullptr},
-    {"mixed_hinge_gradient_rows", mixed_hinge_gradient_rows, METH_VARARGS, nullptr},
     {"smoothed_width", smoothed_width, METH_VARARGS, nullptr},
     {"smoothed_rows", smoothed_rows, METH_VARARGS, nullptr},
     {"smoothed_gradient_rows", smoothed_gradient_rows, METH_VARARGS, nullptr},

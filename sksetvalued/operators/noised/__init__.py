@@ -123,18 +123,12 @@ def noised_hinge(
     ValueError
         If a target on the processor is not a class.
     """
-    *_, (last, weight) = ranks
+    last = ranks[-1][0]
     n_draws = n_draws if epsilon > 0 else 1
     drawn = noise is None and not shared and cpu.takes(epsilon)
     if drawn and choose("noised", scores, target, rank=last + 1) == "cpu":
         seed = cpu.draw_seed(generator) if epsilon > 0 else 0
-        if len(ranks) == 1:
-            return cpu.NoisedHinge.apply(
-                scores, target, last + 1, margin, epsilon, n_draws, weight * scale, seed
-            )
-        return cpu.MixedNoisedHinge.apply(
-            scores, target, ranks, margin, epsilon, n_draws, scale, seed
-        )
+        return cpu.NoisedHinge.apply(scores, target, ranks, margin, epsilon, n_draws, scale, seed)
     several = len(ranks) > 1
     indices, normals = select_noised(
         scores, last + 1, epsilon, n_draws, generator, noise, shared, all_k=several

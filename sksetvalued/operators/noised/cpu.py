@@ -52,20 +52,21 @@ def select(scores, k, epsilon, n_draws, generator=None, all_k=False):
 
 
 class NoisedHinge(torch.autograd.Function):
-    """scale * max(0, margin + mean of the k-th largest noised scores - score of the target).
+    """The weighted sum of the noised hinges of some ranks, of which one selection gives all.
 
     What its backward pass needs has the size of the draws, not of the scores.
     """
 
     @staticmethod
-    def forward(ctx, scores, target, k, margin, epsilon, n_draws, scale, seed):
+    def forward(ctx, scores, target, ranks, margin, epsilon, n_draws, scale, seed):
         """Return the loss of each sample.
 
         Parameters
         ----------
         scores : Tensor of shape (n_samples, n_classes)
         target : LongTensor of shape (n_samples,)
-        k : int
+        ranks : tuple of (int, float)
+            Ranks r, increasing, whose hinges are on the r + 1 largest, and their weights.
         margin : float or Tensor of shape (n_samples,)
         epsilon : float
             Standard deviation of the noise; 0 for none.
@@ -76,69 +77,12 @@ class NoisedHinge(torch.autograd.Function):
         """
         scores, target = scores.contiguous(), target.contiguous()
         n_samples, n_classes = scores.shape
-        losses, slopes = scores.new_empty(n_samples), scores.new_empty(n_samples)
-        indices = target.new_empty(n_samples, n_draws + 1)
-        margins = margin.to(torch.float32).contiguous() if torch.is_tensor(margin) else None
-        n_bad = kernels.hinge_rows(
-            scores.data_ptr(),
-            target.data_ptr(),
-            0 if margins is None else margins.data_ptr(),
-            n_samples,
-            n_classes,
-            k,
-            n_draws,
-            epsilon,
-            scale,
-            margin if margins is None else 0.0,
-            seed,
-            losses.data_ptr(),
-            slopes.data_ptr(),
-            indices.data_ptr(),
-        )
-        _check(n_bad, target, n_classes)
-        ctx.n_classes = n_classes
-        ctx.save_for_backward(indices, slopes)
-        return losses
-
-    @staticmethod
-    def backward(ctx, grad):
-        indices, slopes = ctx.saved_tensors
-        n_samples, n_chosen = indices.shape
-        if needs_reference(grad):
-            result = _spread(grad, slopes[:, None], indices, ctx.n_classes)
-        else:
-            result = slopes.new_empty(n_samples, ctx.n_classes)
-            kernels.hinge_gradient_rows(
-                grad.data_ptr(),
-                grad.stride(0),
-                slopes.data_ptr(),
-                indices.data_ptr(),
-                n_samples,
-                ctx.n_classes,
-                n_chosen - 1,
-                result.data_ptr(),
-            )
-        return result, *[None] * 7
-
-
-class MixedNoisedHinge(torch.autograd.Function):
-    """The weighted sum of the hinges of several ranks, of which one selection gives all."""
-
-    @staticmethod
-    def forward(ctx, scores, target, ranks, margin, epsilon, n_draws, scale, seed):
-        """Return the loss of each sample.
-
-        Parameters are those of :class:`NoisedHinge`, with `ranks` in place of k: a tuple of
-        ranks r, increasing, and their weights, whose hinges are on the r + 1 largest.
-        """
-        scores, target = scores.contiguous(), target.contiguous()
-        n_samples, n_classes = scores.shape
         n_ranks = len(ranks)
         losses, slopes = scores.new_empty(n_samples), scores.new_empty(n_samples, n_ranks)
         indices = target.new_empty(n_samples, n_draws * n_ranks + 1)
         margins = margin.to(torch.float32).contiguous() if torch.is_tensor(margin) else None
         places, weights = _as_tensors(ranks)
-        n_bad = kernels.mixed_hinge_rows(
+        n_bad = kernels.hinge_rows(
             scores.data_ptr(),
             target.data_ptr(),
             0 if margins is None else margins.data_ptr(),
@@ -169,7 +113,7 @@ class MixedNoisedHinge(torch.autograd.Function):
             result = _spread(grad, slopes, indices, ctx.n_classes)
         else:
             result = slopes.new_empty(n_samples, ctx.n_classes)
-            kernels.mixed_hinge_gradient_rows(
+            kernels.hinge_gradient_rows(
                 grad.data_ptr(),
                 grad.stride(0),
                 slopes.data_ptr(),
