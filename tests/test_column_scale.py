@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 
 from sksetvalued import TopKClassifier, load, save
@@ -52,3 +53,45 @@ def test_an_estimator_learns_from_tiny_and_from_shifted_columns(dtype, tmp_path)
     np.testing.assert_array_equal(
         load(tmp_path / "model").decision_function(X), clf.decision_function(X)
     )
+
+
+# Fresh rows of a task that a network learns in part, so that an accuracy says something.
+MANY = np.random.default_rng(1).standard_normal((2300, 6))
+LABELS = (MANY[:, :3].argmax(1) + 3 * (MANY[:, 3] * MANY[:, 4] > 0)).astype(int)
+POSITIVE = np.where(MANY > 0.3, MANY, 0)
+
+
+def accuracy(X):
+    clf = TopKClassifier(2, max_epochs=12, random_state=0).fit(X[:300], LABELS[:300])
+    return clf.score(X[300:], LABELS[300:])
+
+
+@pytest.fixture(scope="module")
+def accuracy_of_standardized_columns():
+    dense = accuracy((MANY - MANY[:300].mean(0)) / MANY[:300].std(0))
+    sparse = accuracy(sp.csr_matrix(POSITIVE / POSITIVE[:300].std(0)))
+    assert 0.6 < dense < 0.95 and 0.35 < sparse < 0.95
+    return dense, sparse
+
+
+@pytest.mark.parametrize(
+    "s, m, dtype",
+    [
+        (1e-6, 1e4, np.float64),
+        (1e-6, 0.0, np.float64),
+        (1e6, -1e4, np.float64),
+        (1e-6, -1e-2, np.float32),
+        (1e6, 1e10, np.float32),
+    ],
+)
+def test_accuracy_does_not_depend_on_units(s, m, dtype, accuracy_of_standardized_columns):
+    moved = accuracy((MANY * s + m).astype(dtype))
+    assert abs(moved - accuracy_of_standardized_columns[0]) < 0.01
+
+
+@pytest.mark.parametrize("s", [1e-6, 1e6])
+def test_accuracy_does_not_depend_on_the_scale_of_sparse_columns(
+    s, accuracy_of_standardized_columns
+):
+    moved = accuracy(sp.csr_matrix(POSITIVE * s))
+    assert abs(moved - accuracy_of_standardized_columns[1]) < 0.01
