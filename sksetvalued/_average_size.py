@@ -245,7 +245,7 @@ class AverageSizeSelector:
         return self._weighted(values, weights)
 
     def size_moments(self, threshold):
-        """Return the mean of the sizes seen, their standard deviation, and that of the mean.
+        """Return mean, standard deviation, that of the mean, and share of zeros of the sizes seen.
 
         Parameters
         ----------
@@ -257,8 +257,8 @@ class AverageSizeSelector:
         sizes = self.min_size + np.bincount(rows, minlength=self.rows_seen)
         weight = np.concatenate(self.row_weights)
         mean, share = float(np.average(sizes, weights=weight)), weight / weight.sum()
-        spread = (sizes - mean) ** 2
-        return mean, math.sqrt(share @ spread), math.sqrt(share**2 @ spread)
+        spread, empty = (sizes - mean) ** 2, float(share[sizes == 0].sum())
+        return mean, math.sqrt(share @ spread), math.sqrt(share**2 @ spread), empty
 
     def _n_let_in(self):
         """Return how many entries may be let in from the pool; negative where none may."""

@@ -70,12 +70,13 @@ def accuracy(X):
 def accuracy_of_standardized_columns():
     dense = accuracy((MANY - MANY[:300].mean(0)) / MANY[:300].std(0))
     sparse = accuracy(sp.csr_matrix(POSITIVE / POSITIVE[:300].std(0)))
-    assert 0.6 < dense < 0.95 and 0.35 < sparse < 0.95
+    assert 0.6 < dense < 0.95
+    assert 0.35 < sparse < 0.95
     return dense, sparse
 
 
 @pytest.mark.parametrize(
-    "s, m, dtype",
+    ("s", "m", "dtype"),
     [
         (1e-6, 1e4, np.float64),
         (1e-6, 0.0, np.float64),

@@ -115,6 +115,8 @@ def test_mixtures_pickle_and_reduce(cls):
         (TopKClassifier(2, loss="noised_hinge", cross_entropy=0.5), "cross_entropy"),
         (TopKClassifier(2, loss=torch.nn.CrossEntropyLoss(), max_margin=0.2), "max_margin"),
         (AverageKClassifier(2, loss="cross_entropy", alpha=0.1), "alpha"),
+        (AverageKClassifier(2, cross_entropy=0.0, alpha=0.1), "alpha"),
+        (TopKClassifier(2, cross_entropy=1.0, epsilon=0.5), "epsilon"),
     ],
 )
 def test_a_parameter_that_the_loss_ignores_is_warned_of(clf, name):

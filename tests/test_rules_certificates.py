@@ -198,3 +198,17 @@ def test_certificates_need_samples_held_out():
         AverageK(2, finite_sample="yes").fit(rng.random((9, 3)))
     # TopK has nothing to promise: its sets have k classes.
     assert not TopKClassifier(2, max_epochs=1).fit(X, y).rule_.requires_held_out
+
+
+@pytest.mark.parametrize("k", [1.5, 3])
+def test_scores_that_do_not_compare_between_samples_are_told_by_their_empty_sets(k):
+    rng = np.random.default_rng(0)
+    margins = rng.standard_normal((200, 10)) + 5 * rng.standard_normal((200, 1))
+    proba = np.exp(margins) / np.exp(margins).sum(1, keepdims=True)
+    with pytest.warns(UserWarning, match="% of the calibration sets are empty .*min_size=1"):
+        empty = (AverageK(k).fit(margins).predict_set(margins).sum(1) == 0).mean()
+    assert empty > 1 / 3
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        AverageK(k).fit(proba)
+        AverageK(k, min_size=1).fit(margins)

@@ -1,5 +1,7 @@
 """The length of training that follows the data, and the averaged weights that allow it."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -117,3 +119,22 @@ def test_average_k_searches_too():
 def test_labels_that_have_nothing_to_do_with_the_features_are_warned_of():
     with pytest.warns(ConvergenceWarning, match="learnt next to nothing: .* held-out"):
         classifier().fit(X, rng.integers(4, size=300))
+
+
+@pytest.mark.parametrize("loss", ["noised_mixture", "noised_hinge"])
+def test_a_training_of_given_length_that_fails_is_warned_of(loss):
+    clf = classifier(loss=loss, max_epochs=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        clf.fit(X, CLEAR)
+    clf.set_params(lr=1e-9)
+    with pytest.warns(ConvergenceWarning, match="learnt next to nothing: on training samples"):
+        clf.fit(X, CLEAR)
+
+
+def test_probabilities_that_say_something_are_no_failure_though_one_class_prevails():
+    y = (rng.uniform(size=300) < 0.25 / (1 + np.exp(-2 * X[:, 0]))).astype(int)
+    clf = TopKClassifier(1, max_epochs=5, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        assert not clf.fit(X, y).predict(X).any()

@@ -31,6 +31,9 @@ MIXTURE_CONSTRAINTS = {
     "label_smoothing": [Interval(Real, 0, 1, closed="left"), None],
 }
 
+#: Parameters of a mixture that have no effect at a weight of its cross-entropy.
+IDLE = {0: ("alpha", "label_smoothing"), 1: ("epsilon", "n_noise_samples", "ranks")}
+
 
 class DeepSetClassifier(SearchedLength, LearnsFromStreams, ClassifierMixin, DeepEstimator):
     """Base of the classifiers that learn from one label per sample."""
@@ -269,13 +272,18 @@ class DeepSetClassifier(SearchedLength, LearnsFromStreams, ClassifierMixin, Deep
     _loss_parameters = ()
 
     def _warn_of_unused(self):
-        """Warn of parameters that were set and that the loss does not have."""
+        """Warn of parameters that were set and that the loss does not have, or gives no weight."""
+        mixed = training.accepts(self.loss, "cross_entropy")
+        idle = IDLE.get(self.cross_entropy, ()) if mixed else ()
         for name in self._loss_parameters:
-            value = getattr(self, name)
-            if value is not None and not training.accepts(self.loss, name):
+            value, why = getattr(self, name), None
+            if not training.accepts(self.loss, name):
+                why = "which has no such argument: leave it None, or choose another loss."
+            elif name in idle:
+                why = f"with cross_entropy={self.cross_entropy}: leave it None, or change that."
+            if value is not None and why is not None:
                 warnings.warn(
-                    f"{name}={value!r} has no effect on loss={self.loss!r}, which has no such "
-                    "argument: leave it None, or choose another loss.",
+                    f"{name}={value!r} has no effect on loss={self.loss!r}, {why}",
                     UserWarning,
                     stacklevel=3,
                 )

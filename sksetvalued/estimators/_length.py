@@ -3,11 +3,18 @@
 import warnings
 
 import numpy as np
+from scipy.special import entr
 from sklearn.exceptions import ConvergenceWarning
 
 from .. import training
 from ..training import split_per_class
 from ._deep import is_named
+
+#: Log-likelihoods, which are negative, of more than this share of that of chance are no better.
+NO_BETTER = 0.99
+
+#: Training samples that are looked at, at most, to see whether anything was learnt.
+MOST_CHECKED = 500
 
 
 class SearchedLength:
@@ -54,17 +61,37 @@ class SearchedLength:
 
     def _warn_of_chance(self, likelihood):
         """Warn where held-out labels are no likelier than by the shares of the classes."""
-        if not is_named(self.monitor, "auto"):
-            return
         chance = float(self._prior @ np.log(self._prior))
-        if likelihood <= 0.99 * chance:
-            warnings.warn(
-                "The network learnt next to nothing: on held-out samples, the log-likelihood of "
-                f"the labels is {likelihood:.3g}, and {chance:.3g} by the shares of the classes. "
-                "Check that the rows of X and y belong together, the features, and lr.",
-                ConvergenceWarning,
-                stacklevel=5,
-            )
+        if is_named(self.monitor, "auto") and likelihood <= NO_BETTER * chance:
+            self._say_that_nothing_was_learnt("held-out", likelihood, chance)
+
+    def _check_training(self, inputs, target, rows):
+        """Warn where labels of training samples are no likelier than by the shares of classes."""
+        if not inputs.in_memory:
+            return
+        rows = rows[:: -(-len(rows) // MOST_CHECKED)]
+        # In batches no larger than those of the training, which fitted into memory.
+        parts = np.split(rows, range(self.batch_size_, len(rows), self.batch_size_))
+        log_proba = np.concatenate(
+            [
+                self._log_proba(scores)
+                for part in parts
+                for scores in self._iter_scores(inputs.subset(part))
+            ]
+        )
+        likelihood = training.calibrated_log_likelihood(target[rows], log_proba)
+        chance = -float(entr(np.bincount(target[rows]) / len(rows)).sum())
+        if likelihood <= NO_BETTER * chance:
+            self._say_that_nothing_was_learnt("training", likelihood, chance)
+
+    def _say_that_nothing_was_learnt(self, which, likelihood, chance):
+        warnings.warn(
+            f"The network learnt next to nothing: on {which} samples, the log-likelihood of "
+            f"the labels is {likelihood:.3g}, and {chance:.3g} by the shares of the classes. "
+            "Check that the rows of X and y belong together, the features, and lr.",
+            ConvergenceWarning,
+            stacklevel=6,
+        )
 
     def _fit_held_out(self, inputs, target, weight, train, random_state, checkpoint, resume):
         valid = None
@@ -82,6 +109,7 @@ class SearchedLength:
         if epochs is None and resume is not None:
             epochs = self._found_epochs
         self._train(data, valid, len(self.classes_), epochs, resume, checkpoint)
+        self._check_training(inputs, target, train)
 
     def _likelihood(self, y_true, y_score, sample_weight):
         log_proba = self._log_proba(y_score)
