@@ -10,6 +10,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 from ._base import TEXTS_REMEDY, ChannelStatistics, ColumnStatistics, Inputs
 from ._images import ImageInputs
+from ._mapped import MappedInputs, is_mapped
 from ._named import NamedInputs, NamedTensors, is_image, same_form, zeros_of
 from ._paths import PathInputs
 from ._streams import Stream, StreamInputs, stream_remedy
@@ -181,4 +182,4 @@ def table_inputs(X, dtype=None, keep_sparse=False):
     """
     if sp.issparse(X):
         return SparseInputs(X, dtype, keep_sparse)
-    return ArrayInputs(np.asarray(X), dtype)
+    return MappedInputs(X, dtype) if is_mapped(X) else ArrayInputs(np.asarray(X), dtype)

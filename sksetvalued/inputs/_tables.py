@@ -67,9 +67,12 @@ class ArrayInputs(Inputs):
         weight = _shares(sample_weight, len(self))
         total = torch.zeros(self.sample_shape[0], dtype=torch.float64)
         n_rows = max(1, AT_ONCE // max(len(total), 1))
-        for rows, share in zip(self.data.split(n_rows), weight.split(n_rows)):
+        for rows, share in zip(self._blocks(n_rows), weight.split(n_rows)):
             total += share @ function(rows.double())
         return total
+
+    def _blocks(self, n_rows):
+        return self.data.split(n_rows)
 
     def to(self, device):
         if torch.device(device).type == "cuda":
