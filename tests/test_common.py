@@ -1,7 +1,7 @@
 """scikit-learn's own checks, on every estimator in several configurations."""
 
 import pytest
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
 
 from sksetvalued import AverageKClassifier, TopKClassifier
 
@@ -14,19 +14,66 @@ EXPECTED_FAILURES = {
     "check_sample_weight_equivalence_on_sparse_data": SINGLE_PRECISION,
 }
 
-ESTIMATORS = [
-    TopKClassifier(),
-    TopKClassifier(k=1, max_margin=0.5, max_epochs=30),
+DEFAULTS = [TopKClassifier(), AverageKClassifier()]
+SHORT = [
     TopKClassifier(k=1, loss="noised_hinge", lr_schedule="cosine", max_epochs=30),
-    AverageKClassifier(),
-    AverageKClassifier(k=1, loss="two_head", max_epochs=30),
     AverageKClassifier(k=1.5, loss="noised_hinge", calibration_fraction=None, max_epochs=30),
+]
+OTHERS = [
+    TopKClassifier(k=1, max_margin=0.5, max_epochs=30),
+    AverageKClassifier(k=1, loss="two_head", max_epochs=30),
     AverageKClassifier(k=1.5, loss="cross_entropy", objective="macro", max_epochs=30),
+]
+# These fit until the model is accurate, or twice; the defaults take them in the slow tests only.
+LONG = {
+    "check_class_weight_classifiers",
+    "check_classifier_data_not_an_array",
+    "check_classifiers_classes",
+    "check_classifiers_train",
+    "check_estimator_sparse_array",
+    "check_estimator_sparse_matrix",
+}
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:k=.* is not smaller than the number of classes"),
+    pytest.mark.filterwarnings("ignore:k=.*n_classes"),
 ]
 
 
-@pytest.mark.filterwarnings("ignore:k=.* is not smaller than the number of classes")
-@pytest.mark.filterwarnings("ignore:k=.*n_classes")
-@parametrize_with_checks(ESTIMATORS, expected_failed_checks=lambda estimator: EXPECTED_FAILURES)
+def split_checks(estimators, long):
+    """Return the checks of estimators, of those that take long or of the others."""
+    return [
+        case
+        for estimator in estimators
+        for case in estimator_checks_generator(
+            estimator, expected_failed_checks=EXPECTED_FAILURES, mark="xfail"
+        )
+        if (getattr(case, "values", case)[1].func.__name__ in LONG) == long
+    ]
+
+
+def name(value):
+    """Return what to call an estimator or a check."""
+    return f"{value.func.__name__}{value.keywords or ''}" if hasattr(value, "func") else str(value)
+
+
+@pytest.mark.parametrize(("estimator", "check"), split_checks(DEFAULTS, long=False), ids=name)
+def test_short_checks_of_the_defaults(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("estimator", "check"), split_checks(DEFAULTS, long=True), ids=name)
+def test_long_checks_of_the_defaults(estimator, check):
+    check(estimator)
+
+
+@parametrize_with_checks(SHORT, expected_failed_checks=lambda estimator: EXPECTED_FAILURES)
 def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(OTHERS, expected_failed_checks=lambda estimator: EXPECTED_FAILURES)
+def test_scikit_learn_checks_of_other_settings(estimator, check):
     check(estimator)

@@ -142,11 +142,13 @@ def test_scores_of_a_row_do_not_depend_on_the_others():
         np.testing.assert_allclose(clf.decision_function(X[i]), scores[i : i + 1], rtol=1e-12)
 
 
-def test_half_precision_and_compiled_networks_take_sparse_tables():
+@pytest.mark.parametrize(
+    "params", [{"precision": "bf16"}, pytest.param({"compile": True}, marks=pytest.mark.slow)]
+)
+def test_half_precision_and_compiled_networks_take_sparse_tables(params):
     X, y = table()
-    for params in ({"precision": "bf16"}, {"compile": True}):
-        clf = TopKClassifier(k=2, max_epochs=8, lr=1e-2, random_state=0, **params).fit(X, y)
-        assert clf.score(X, y) > 0.8
+    clf = TopKClassifier(k=2, max_epochs=8, lr=1e-2, random_state=0, **params).fit(X, y)
+    assert clf.score(X, y) > 0.8
 
 
 def test_a_saved_model_gives_the_same_scores(tmp_path):

@@ -22,7 +22,7 @@ from sksetvalued.losses import (
 )
 from sksetvalued.operators import instruction_set
 
-SIZES_AND_RANKS = [(n_classes, k) for n_classes in range(3, 9) for k in range(1, n_classes)]
+SIZES_AND_RANKS = [(n_classes, k) for n_classes in (3, 4, 8) for k in range(1, n_classes)]
 PLAIN = {
     "hinge": (TopKHingeLoss, reference.top_k_hinge),
     "convex_hinge": (ConvexTopKHingeLoss, reference.convex_top_k_hinge),
@@ -60,73 +60,73 @@ def assert_gradients(loss, scores, target):
     assert gradcheck(lambda s: loss(s, target), (scores,), eps=1e-7, atol=1e-5)
 
 
-@pytest.mark.parametrize(("n_classes", "k"), SIZES_AND_RANKS)
 @pytest.mark.parametrize("name", PLAIN)
-def test_hinges_equal_their_formulas(name, n_classes, k):
-    loss, formula = PLAIN[name]
-    scores, target = draw(12, n_classes, seed=k)
-    values = [formula(s.copy(), y, k, 0.7) for s, y in zip(scores.numpy(), target.numpy())]
-    assert_equals_reference(partial(loss, k, margin=0.7), values, scores, target)
-    assert_gradients(loss(k, margin=0.7, reduction="none"), scores, target)
+def test_hinges_equal_their_formulas(name):
+    for n_classes, k in SIZES_AND_RANKS:
+        loss, formula = PLAIN[name]
+        scores, target = draw(12, n_classes, seed=k)
+        values = [formula(s.copy(), y, k, 0.7) for s, y in zip(scores.numpy(), target.numpy())]
+        assert_equals_reference(partial(loss, k, margin=0.7), values, scores, target)
+        assert_gradients(loss(k, margin=0.7, reduction="none"), scores, target)
 
 
-@pytest.mark.parametrize(("n_classes", "k"), SIZES_AND_RANKS)
 @pytest.mark.parametrize("tau", [0.1, 1.0, 20.0])
-def test_smoothed_hinge_equals_the_enumerated_subsets(n_classes, k, tau):
-    scores, target = draw(8, n_classes, seed=k)
-    values = [
-        reference.smoothed_top_k_hinge(s, y, k, tau, 0.7)
-        for s, y in zip(scores.numpy(), target.numpy())
-    ]
-    make = partial(SmoothedTopKHingeLoss, k, tau=tau, margin=0.7)
-    assert_equals_reference(make, values, scores, target)
-    assert_gradients(make(reduction="none"), scores, target)
+def test_smoothed_hinge_equals_the_enumerated_subsets(tau):
+    for n_classes, k in SIZES_AND_RANKS:
+        scores, target = draw(8, n_classes, seed=k)
+        values = [
+            reference.smoothed_top_k_hinge(s, y, k, tau, 0.7)
+            for s, y in zip(scores.numpy(), target.numpy())
+        ]
+        make = partial(SmoothedTopKHingeLoss, k, tau=tau, margin=0.7)
+        assert_equals_reference(make, values, scores, target)
+        assert_gradients(make(reduction="none"), scores, target)
 
 
-@pytest.mark.parametrize(("n_classes", "k"), SIZES_AND_RANKS)
 @pytest.mark.parametrize("epsilon", [0.0, 0.4])
-def test_noised_hinge_equals_its_formula_for_given_noise(n_classes, k, epsilon):
-    scores, target = draw(12, n_classes, seed=k)
-    noise = torch.randn(
-        4, 12, n_classes, dtype=scores.dtype, generator=torch.Generator().manual_seed(k)
-    )
-    loss = partial(
-        functional.noised_top_k_hinge_loss, k=k, epsilon=epsilon, noise=noise, margin=0.7
-    )
-    values = [
-        reference.noised_top_k_hinge(scores[i].numpy(), target[i], k, epsilon, z.numpy(), 0.7)
-        for i, z in enumerate(noise.transpose(0, 1))
-    ]
-    for reduction, expected in expected_reductions(np.array(values)).items():
-        value = loss(scores, target, reduction=reduction)
-        np.testing.assert_allclose(value.numpy(), expected, rtol=1e-10, atol=1e-10)
-    assert_gradients(partial(loss, reduction="none"), scores, target)
+def test_noised_hinge_equals_its_formula_for_given_noise(epsilon):
+    for n_classes, k in SIZES_AND_RANKS:
+        scores, target = draw(12, n_classes, seed=k)
+        noise = torch.randn(
+            4, 12, n_classes, dtype=scores.dtype, generator=torch.Generator().manual_seed(k)
+        )
+        loss = partial(
+            functional.noised_top_k_hinge_loss, k=k, epsilon=epsilon, noise=noise, margin=0.7
+        )
+        values = [
+            reference.noised_top_k_hinge(scores[i].numpy(), target[i], k, epsilon, z.numpy(), 0.7)
+            for i, z in enumerate(noise.transpose(0, 1))
+        ]
+        for reduction, expected in expected_reductions(np.array(values)).items():
+            value = loss(scores, target, reduction=reduction)
+            np.testing.assert_allclose(value.numpy(), expected, rtol=1e-10, atol=1e-10)
+        assert_gradients(partial(loss, reduction="none"), scores, target)
 
 
-@pytest.mark.parametrize(("n_classes", "k"), SIZES_AND_RANKS)
-def test_imbalanced_noised_hinge_equals_its_formula(n_classes, k):
-    scores, target = draw(10, n_classes, seed=k, scale=0.3)
-    noise = torch.randn(
-        3, 1, n_classes, dtype=scores.dtype, generator=torch.Generator().manual_seed(k)
-    )
-    counts = np.arange(1, n_classes + 1) ** 3
-    margins = 0.2 * (counts.min() / counts) ** 0.25
-    loss = partial(
-        functional.noised_top_k_hinge_loss,
-        k=k,
-        epsilon=0.1,
-        scale=30.0,
-        class_counts=counts,
-        max_margin=0.2,
-        noise=noise,
-        reduction="none",
-    )
-    values = [
-        reference.noised_top_k_hinge(s, y, k, 0.1, noise[:, 0].numpy(), margins[y], 30.0)
-        for s, y in zip(scores.numpy(), target.numpy())
-    ]
-    np.testing.assert_allclose(loss(scores, target).numpy(), values, rtol=1e-10, atol=1e-10)
-    assert_gradients(loss, scores, target)
+def test_imbalanced_noised_hinge_equals_its_formula():
+    for n_classes, k in SIZES_AND_RANKS:
+        scores, target = draw(10, n_classes, seed=k, scale=0.3)
+        noise = torch.randn(
+            3, 1, n_classes, dtype=scores.dtype, generator=torch.Generator().manual_seed(k)
+        )
+        counts = np.arange(1, n_classes + 1) ** 3
+        margins = 0.2 * (counts.min() / counts) ** 0.25
+        loss = partial(
+            functional.noised_top_k_hinge_loss,
+            k=k,
+            epsilon=0.1,
+            scale=30.0,
+            class_counts=counts,
+            max_margin=0.2,
+            noise=noise,
+            reduction="none",
+        )
+        values = [
+            reference.noised_top_k_hinge(s, y, k, 0.1, noise[:, 0].numpy(), margins[y], 30.0)
+            for s, y in zip(scores.numpy(), target.numpy())
+        ]
+        np.testing.assert_allclose(loss(scores, target).numpy(), values, rtol=1e-10, atol=1e-10)
+        assert_gradients(loss, scores, target)
 
 
 def test_cross_entropy_equals_its_formula():
@@ -249,50 +249,50 @@ def test_weight_2_is_a_duplicated_row(name):
     )
 
 
-@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
 @pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize(("n_samples", "n_classes", "k"), [(1, 5, 4), (4, 30, 5), (4, 30, 29)])
-def test_float32_is_finite_and_agrees_with_float64(name, scale, n_samples, n_classes, k):
-    scores, target = draw(n_samples, n_classes, scale=scale)
-    scores[:, 1] = scores[:, 0]  # ties
-    noise = torch.randn(3, n_samples, n_classes, dtype=torch.float64)
-    results = []
-    for dtype in (torch.float64, torch.float32):
-        s = scores.float().to(dtype).requires_grad_()
-        if name == "noised_hinge":
-            loss = functional.noised_top_k_hinge_loss(s, target, k, 0.0, noise=noise)
-        else:
-            loss = ALL[name](k=k)(s, target)
-        loss.backward()
-        results.append((loss.detach(), s.grad))
-    (exact, exact_grad), (single, single_grad) = results
-    assert torch.isfinite(single_grad).all()
-    assert single.dtype == torch.float32
-    torch.testing.assert_close(single.double(), exact, rtol=1e-5, atol=1e-6)
-    largest = exact_grad.abs().max()
-    assert (single_grad - exact_grad).abs().max() <= 1e-5 * largest
+def test_float32_is_finite_and_agrees_with_float64(name):
+    for n_samples, n_classes, k in ((1, 5, 4), (4, 30, 5), (4, 30, 29)):
+        for scale in (1e-4, 1.0, 1e4):
+            scores, target = draw(n_samples, n_classes, scale=scale)
+            scores[:, 1] = scores[:, 0]  # ties
+            noise = torch.randn(3, n_samples, n_classes, dtype=torch.float64)
+            results = []
+            for dtype in (torch.float64, torch.float32):
+                s = scores.float().to(dtype).requires_grad_()
+                if name == "noised_hinge":
+                    loss = functional.noised_top_k_hinge_loss(s, target, k, 0.0, noise=noise)
+                else:
+                    loss = ALL[name](k=k)(s, target)
+                loss.backward()
+                results.append((loss.detach(), s.grad))
+            (exact, exact_grad), (single, single_grad) = results
+            assert torch.isfinite(single_grad).all()
+            assert single.dtype == torch.float32
+            torch.testing.assert_close(single.double(), exact, rtol=1e-5, atol=1e-6)
+            largest = exact_grad.abs().max()
+            assert (single_grad - exact_grad).abs().max() <= 1e-5 * largest
 
 
-@pytest.mark.parametrize("tau", [1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0])
-@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
 @pytest.mark.parametrize(
     ("n_classes", "k"), [(3, 1), (3, 2), (40, 1), (40, 5), (40, 20), (40, 39), (1000, 5)]
 )
-def test_smoothed_hinge_is_stable_in_float32(n_classes, k, scale, tau):
-    scores, target = draw(6, n_classes, seed=3, scale=scale)
-    scores[0] = scores[0, 0]  # a row of ties
-    loss = SmoothedTopKHingeLoss(k, tau, reduction="sum")
-    gradients, values = [], []
-    for dtype in (torch.float32, torch.float64):
-        s = scores.float().to(dtype).requires_grad_()
-        values.append(loss(s, target))
-        (gradient,) = torch.autograd.grad(values[-1], s)
-        gradients.append(gradient)
-    assert torch.isfinite(gradients[0]).all()
-    torch.testing.assert_close(values[0].double(), values[1], rtol=1e-5, atol=1e-6)
-    if tau >= 0.01:
-        error = (gradients[0] - gradients[1]).abs().amax(1)
-        assert (error <= 1e-5 * gradients[1].abs().max()).all()
+def test_smoothed_hinge_is_stable_in_float32(n_classes, k):
+    for scale in (1e-4, 1.0, 1e4):
+        for tau in (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0):
+            scores, target = draw(6, n_classes, seed=3, scale=scale)
+            scores[0] = scores[0, 0]  # a row of ties
+            loss = SmoothedTopKHingeLoss(k, tau, reduction="sum")
+            gradients, values = [], []
+            for dtype in (torch.float32, torch.float64):
+                s = scores.float().to(dtype).requires_grad_()
+                values.append(loss(s, target))
+                (gradient,) = torch.autograd.grad(values[-1], s)
+                gradients.append(gradient)
+            assert torch.isfinite(gradients[0]).all()
+            torch.testing.assert_close(values[0].double(), values[1], rtol=1e-5, atol=1e-6)
+            if tau >= 0.01:
+                error = (gradients[0] - gradients[1]).abs().amax(1)
+                assert (error <= 1e-5 * gradients[1].abs().max()).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -682,15 +682,15 @@ def test_integer_scores_are_named(name):
 
 
 @pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize("n_classes", [6, 300, 2000])
-@pytest.mark.parametrize("k", [1, 2, 4])
-def test_a_nan_score_gives_its_row_a_nan_loss_wherever_it_is(name, n_classes, k):
-    scores, target = draw(8, n_classes, dtype=torch.float32)
-    places = torch.arange(7) * n_classes // 7
-    scores[torch.arange(7), places] = torch.nan
-    target[0] = places[0]
-    loss = ALL[name](k=k, reduction="none")(scores, target)
-    assert loss.isnan().tolist() == 7 * [True] + [False]
+def test_a_nan_score_gives_its_row_a_nan_loss_wherever_it_is(name):
+    for k in (1, 2, 4):
+        for n_classes in (6, 300, 2000):
+            scores, target = draw(8, n_classes, dtype=torch.float32)
+            places = torch.arange(7) * n_classes // 7
+            scores[torch.arange(7), places] = torch.nan
+            target[0] = places[0]
+            loss = ALL[name](k=k, reduction="none")(scores, target)
+            assert loss.isnan().tolist() == 7 * [True] + [False]
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -720,25 +720,25 @@ SHAPES_WITH_MASKED = [(4, 3, 3), (4, 3, 2), (50, 3, 2), (50, 20, 20), (50, 20, 5
 SHAPES_WITH_MASKED += [(50, 49, 3), (300, 5, 5), (700, 5, 3), (700, 30, 400), (700, 400, 350)]
 
 
-@pytest.mark.parametrize(("n_classes", "k", "n_finite"), SHAPES_WITH_MASKED)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("by_products", [False, True])
-def test_smoothed_hinge_of_masked_classes_is_the_limit(n_classes, k, n_finite, dtype, by_products):
+def test_smoothed_hinge_of_masked_classes_is_the_limit(dtype, by_products):
     """With fewer than k finite rivals it is 0: all sets without the true class are masked."""
-    loss = SmoothedTopKHingeLoss(k, tau=0.5, reduction="none")
-    results = []
-    for mask in (-torch.inf, -1e5 * k):
-        scores, _ = draw(3, n_classes, seed=k, dtype=dtype)
-        scores[:2, n_finite:] = mask
-        scores.requires_grad_()
-        value = loss(scores, torch.tensor([0, 1, 2]))
-        (gradient,) = torch.autograd.grad(value.sum(), scores, create_graph=by_products)
-        if by_products:
-            (gradient,) = torch.autograd.grad(gradient.square().sum(), scores)
-        results.append((value.detach(), gradient))
-    tolerance = {"rtol": 1e-5, "atol": 1e-5}
-    for masked, low in zip(*results):
-        torch.testing.assert_close(masked, low, **tolerance)
-    if n_finite <= k:
-        assert (results[0][0][:2] == 0).all()
-        assert (results[0][1][:2] == 0).all()
+    for n_classes, k, n_finite in SHAPES_WITH_MASKED:
+        loss = SmoothedTopKHingeLoss(k, tau=0.5, reduction="none")
+        results = []
+        for mask in (-torch.inf, -1e5 * k):
+            scores, _ = draw(3, n_classes, seed=k, dtype=dtype)
+            scores[:2, n_finite:] = mask
+            scores.requires_grad_()
+            value = loss(scores, torch.tensor([0, 1, 2]))
+            (gradient,) = torch.autograd.grad(value.sum(), scores, create_graph=by_products)
+            if by_products:
+                (gradient,) = torch.autograd.grad(gradient.square().sum(), scores)
+            results.append((value.detach(), gradient))
+        tolerance = {"rtol": 1e-5, "atol": 1e-5}
+        for masked, low in zip(*results):
+            torch.testing.assert_close(masked, low, **tolerance)
+        if n_finite <= k:
+            assert (results[0][0][:2] == 0).all()
+            assert (results[0][1][:2] == 0).all()

@@ -34,13 +34,22 @@ LOGISTIC = LogisticRegression(tol=1e-2)
 @parametrize_with_checks(
     [
         PlugInClassifier(LOGISTIC, AverageK(1.5, min_size=1)),
-        PlugInClassifier(LOGISTIC, TopK(1), cv=2),
         PlugInClassifier(RidgeClassifier(), AverageError(0.2)),
+    ]
+)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    [
+        PlugInClassifier(LOGISTIC, TopK(1), cv=2),
         PlugInClassifier(GaussianNB(), PointwiseError(0.2)),
         PlugInClassifier(GaussianNB(), AverageK(1.5, objective="macro")),
     ]
 )
-def test_scikit_learn_checks(estimator, check):
+def test_scikit_learn_checks_of_other_settings(estimator, check):
     check(estimator)
 
 

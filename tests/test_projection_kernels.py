@@ -57,31 +57,31 @@ def test_kernels_are_what_the_operator_and_the_losses_use():
         assert value.grad_fn._forward_cls.__module__ == "sksetvalued.operators.projection.cpu"
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("n_classes", SIZES)
-def test_projection_and_gradient_are_those_of_the_definition(kind, n_classes):
-    scores = draw(3, n_classes, kind)
-    grad = draw(3, n_classes, seed=1)
-    for k in sizes_for(n_classes, kind):
-        got = scores.clone().requires_grad_()
-        q = sparse_top(got, k)
-        q.backward(grad)
-        exact = reference.project(scores.double(), torch.tensor(k, dtype=torch.float64))
-        torch.testing.assert_close(q.double(), exact, rtol=2e-6, atol=1e-9)
-        # Entries within rounding of 0 and 1 may count as inside in one precision only.
-        inside = ((q > 0) & (q < 1)).double()
-        mean = (grad * inside).sum(1, keepdim=True) / inside.sum(1, keepdim=True).clamp(min=1)
-        expected = inside * (grad.double() - mean)
-        torch.testing.assert_close(got.grad.double(), expected, rtol=1e-5, atol=1e-5)
+def test_projection_and_gradient_are_those_of_the_definition(n_classes):
+    for kind in KINDS:
+        scores = draw(3, n_classes, kind)
+        grad = draw(3, n_classes, seed=1)
+        for k in sizes_for(n_classes, kind):
+            got = scores.clone().requires_grad_()
+            q = sparse_top(got, k)
+            q.backward(grad)
+            exact = reference.project(scores.double(), torch.tensor(k, dtype=torch.float64))
+            torch.testing.assert_close(q.double(), exact, rtol=2e-6, atol=1e-9)
+            # Entries within rounding of 0 and 1 may count as inside in one precision only.
+            inside = ((q > 0) & (q < 1)).double()
+            mean = (grad * inside).sum(1, keepdim=True) / inside.sum(1, keepdim=True).clamp(min=1)
+            expected = inside * (grad.double() - mean)
+            torch.testing.assert_close(got.grad.double(), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("n_classes", [1, 60, 3000])
-def test_one_size_per_row_is_each_row_alone(kind, n_classes):
-    sizes = torch.tensor(sizes_for(n_classes, kind), dtype=torch.float64)
-    scores = draw(len(sizes), n_classes, kind)
-    rows = [sparse_top(s[None], k.item()) for s, k in zip(scores, sizes)]
-    assert torch.equal(sparse_top(scores, sizes), torch.cat(rows))
+def test_one_size_per_row_is_each_row_alone(n_classes):
+    for kind in KINDS:
+        sizes = torch.tensor(sizes_for(n_classes, kind), dtype=torch.float64)
+        scores = draw(len(sizes), n_classes, kind)
+        rows = [sparse_top(s[None], k.item()) for s, k in zip(scores, sizes)]
+        assert torch.equal(sparse_top(scores, sizes), torch.cat(rows))
 
 
 @pytest.mark.parametrize("n_classes", [4, 300, 9000])
@@ -105,23 +105,23 @@ def define(scores, target, shared):
     return reference.fenchel_young(scores, *reference.as_point(target, scores, shared))
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("n_classes", SIZES)
 @pytest.mark.parametrize("shared", [False, True])
-def test_losses_and_gradients_are_those_of_the_definition(kind, n_classes, shared):
-    scores, weight = draw(3, n_classes, kind), torch.tensor([1.0, -2.0, 0.5])
-    for n_labels in {0, 1, min(5, n_classes // 2), n_classes // 2}:
-        labels = draw_labels(3, n_classes, n_labels)
-        if kind == "masked":
-            labels[scores == -math.inf] = 0
-        results = []
-        for compute, dtype in ((fenchel_young_loss, torch.float32), (define, torch.float64)):
-            s = scores.to(dtype).requires_grad_()
-            losses = compute(s, labels, shared)
-            (grad,) = torch.autograd.grad(losses, s, weight.to(dtype))
-            results.append((losses.detach().double(), grad.double()))
-        torch.testing.assert_close(results[0][0], results[1][0], rtol=1e-6, atol=1e-9)
-        torch.testing.assert_close(results[0][1], results[1][1], rtol=2e-6, atol=1e-7)
+def test_losses_and_gradients_are_those_of_the_definition(n_classes, shared):
+    for kind in KINDS:
+        scores, weight = draw(3, n_classes, kind), torch.tensor([1.0, -2.0, 0.5])
+        for n_labels in {0, 1, min(5, n_classes // 2), n_classes // 2}:
+            labels = draw_labels(3, n_classes, n_labels)
+            if kind == "masked":
+                labels[scores == -math.inf] = 0
+            results = []
+            for compute, dtype in ((fenchel_young_loss, torch.float32), (define, torch.float64)):
+                s = scores.to(dtype).requires_grad_()
+                losses = compute(s, labels, shared)
+                (grad,) = torch.autograd.grad(losses, s, weight.to(dtype))
+                results.append((losses.detach().double(), grad.double()))
+            torch.testing.assert_close(results[0][0], results[1][0], rtol=1e-6, atol=1e-9)
+            torch.testing.assert_close(results[0][1], results[1][1], rtol=2e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("n_classes", [3, 100, 4000])

@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 import torch
 from reference_multi import project_by_bisection
-from triton_tools import DEVICE, INTERPRETED, compile_kernel, compiles, long, on_device
+from triton_tools import (
+    DEVICE,
+    INTERPRETED,
+    compile_kernel,
+    compiles,
+    on_capabilities,
+    on_device,
+    quick_and_slow,
+    slow,
+)
 from triton_tools import run_in_interpreter as run
 
 from sksetvalued.losses import SparsemaxLoss, SparseTopLoss
@@ -17,13 +26,13 @@ kernels = pytest.importorskip("sksetvalued.operators.projection.triton")
 KINDS = ["random", "ties", "constant", "spread", "one lane"]
 
 
-@long
-def test_laws_hold_in_the_interpreter():
-    run(__file__, at_least=45)
+@quick_and_slow
+def test_laws_hold_in_the_interpreter(cases):
+    run(__file__, cases, at_least=40 if cases == "not slow" else 8)
 
 
 @compiles
-@pytest.mark.parametrize("capability", [80, 90])
+@on_capabilities
 @pytest.mark.parametrize("n_classes", [1, 1000, 100_000])
 def test_kernels_compile_to_machine_code(capability, n_classes, tmp_path, monkeypatch):
     """No GPU is needed for that; an empty cache makes them compile."""
@@ -77,8 +86,13 @@ def draw(n, n_classes, kind="random", scale=1.0, seed=0):
 
 
 @on_device
-@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
-@pytest.mark.parametrize("n_classes", [1, 40, 200])
+@pytest.mark.parametrize(
+    ("n_classes", "scale"),
+    [
+        *[(1, 1.0), (40, 1e-4), (40, 1e4), (200, 1.0)],
+        *(pytest.param(n, scale, marks=slow) for n in (1, 200) for scale in (1e-4, 1e4)),
+    ],
+)
 def test_equals_bisection(few_lanes, scale, n_classes):
     scores = torch.cat([draw(1, n_classes, kind, scale) for kind in KINDS])
     for k in {0.3, 1, 5, 0.77 * n_classes, n_classes - 1}:
@@ -109,14 +123,14 @@ def test_optimality_conditions_with_many_classes(kind, k):
 
 @on_device
 def test_rounding_does_not_add_up_over_a_row(few_lanes):
-    """Every lane adds up 600 entries of 0.7, which all round the same way."""
-    q = sparse_top(torch.full((1, 19_200), 0.7, device=DEVICE), 0.7 * 19_200)
-    assert abs(q.double().sum() / (0.7 * 19_200) - 1) < 2e-7
+    """Every lane adds up 150 entries of 0.7, which all round the same way."""
+    q = sparse_top(torch.full((1, 4800), 0.7, device=DEVICE), 0.7 * 4800)
+    assert abs(q.double().sum() / (0.7 * 4800) - 1) < 2e-7
 
 
 @on_device
 def test_one_size_per_row_is_each_row_alone(few_lanes):
-    for n_classes in (9, 400):
+    for n_classes in (9, 150):
         scores = draw(5, n_classes)
         sizes = torch.tensor([0.0, 1.0, 2.5, 7.0, n_classes], device=DEVICE)
         rows = [sparse_top(s[None], k.item())[0] for s, k in zip(scores, sizes)]
@@ -134,7 +148,7 @@ def test_whole_numbers_and_clear_winners_are_exact():
 
 @on_device
 def test_infinities_and_nan(few_lanes):
-    for n_classes in (50, 500):
+    for n_classes in (50, 150):
         scores = draw(3, n_classes)
         scores[0, ::2] = -torch.inf
         scores[1, 17] = torch.inf
@@ -169,7 +183,7 @@ def _derivatives(function, scores, weights):
 
 
 @on_device
-@pytest.mark.parametrize("n_classes", [7, 300])
+@pytest.mark.parametrize("n_classes", [7, 150, pytest.param(300, marks=slow)])
 def test_derivatives_of_the_operator_are_those_of_torch(few_lanes, n_classes):
     scores, weights = draw(3, n_classes, scale=0.5), draw(3, n_classes, seed=1)
     for k in (1, 2.5, 4, torch.tensor([1.0, 0.0, 6.0], device=DEVICE)):
@@ -182,8 +196,13 @@ def test_derivatives_of_the_operator_are_those_of_torch(few_lanes, n_classes):
 
 
 @on_device
-@pytest.mark.parametrize("n_classes", [7, 300])
-@pytest.mark.parametrize("strided", [False, True])
+@pytest.mark.parametrize(
+    ("n_classes", "strided"),
+    [
+        *[(7, False), (150, True)],
+        *(pytest.param(n, s, marks=slow) for n, s in ((7, True), (150, False), (300, True))),
+    ],
+)
 @pytest.mark.parametrize("loss", [SparseTopLoss(reduction="none"), SparsemaxLoss("none")])
 def test_derivatives_of_the_losses_are_those_of_torch(few_lanes, n_classes, strided, loss):
     scores = draw(n_classes, 4, scale=0.5).T if strided else draw(4, n_classes, scale=0.5)

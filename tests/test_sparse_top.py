@@ -33,13 +33,19 @@ EXPECTED_FAILURES = {
 
 
 @parametrize_with_checks(
-    [
-        SparseTopClassifier(max_epochs=15, lr=5e-3),
-        SparseTopClassifier(loss="bce", size="threshold", max_epochs=15, lr=5e-3),
-    ],
+    [SparseTopClassifier(max_epochs=15, lr=5e-3)],
     expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
 )
 def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    [SparseTopClassifier(loss="bce", size="threshold", max_epochs=15, lr=5e-3)],
+    expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
+)
+def test_scikit_learn_checks_of_other_settings(estimator, check):
     check(estimator)
 
 
