@@ -19,7 +19,8 @@ from .. import training
 from .._randomness import rng_state, seeded
 from ..inputs import Inputs, input_kind, is_image, media_inputs, same_form, table_inputs
 from ..networks import HEADS, build_network
-from ..networks._build import is_built_in
+from ..networks._build import asked_normalization
+from ..networks._sources import is_built_in
 from ..operators import instruction_set
 from ..training import is_perceptron
 from ._checkpoint import Checkpoint, tell_apart
@@ -102,6 +103,7 @@ class DeepEstimator(BaseEstimator):
         "backbone": "no_validation",
         "backbone_params": [dict, None],
         "weights": "no_validation",
+        "normalization": "no_validation",
         "transform": [callable, dict, None],
         "loss": "no_validation",
         "loss_params": [dict, None],
@@ -132,6 +134,7 @@ class DeepEstimator(BaseEstimator):
         backbone=None,
         backbone_params=None,
         weights=None,
+        normalization=None,
         transform=None,
         max_epochs="auto",
         lr="auto",
@@ -154,6 +157,7 @@ class DeepEstimator(BaseEstimator):
         self.backbone = backbone
         self.backbone_params = backbone_params
         self.weights = weights
+        self.normalization = normalization
         self.transform = transform
         self.max_epochs = max_epochs
         self.lr = lr
@@ -354,7 +358,7 @@ class DeepEstimator(BaseEstimator):
 
     @property
     def _recipe(self):
-        return training.recipe(self.backbone, self.input_shape_)
+        return training.recipe(self.backbone, self.input_shape_, self.weights)
 
     def _schedule(self):
         return self._recipe.lr_schedule if is_named(self.lr_schedule, "auto") else self.lr_schedule
@@ -498,6 +502,7 @@ class DeepEstimator(BaseEstimator):
             statistics = train.inputs.statistics(train.sample_weight)
         if images:
             self._image_range = statistics[2:]
+        statistics = asked_normalization(self.normalization, self.input_shape_, statistics)
         # They may be changed later, which the network does not follow.
         self._network_params = {
             name: getattr(self, name) for name in ("backbone", "backbone_params", "weights")
