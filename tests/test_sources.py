@@ -10,7 +10,7 @@ from torch import nn
 
 from sksetvalued import TopKClassifier
 from sksetvalued.networks import ChannelStatistics, build_network
-from sksetvalued.networks._sources import source_of
+from sksetvalued.networks._sources import may_be_recorded
 from sksetvalued.networks._sources._transformers import Pooled
 
 rng = np.random.default_rng(0)
@@ -31,7 +31,22 @@ def test_a_library_that_is_not_there_is_named(name, needed, monkeypatch):
     monkeypatch.setattr(importlib, "import_module", nothing)
     with pytest.raises(ImportError, match=f"{name}.* needs {needed}.*pip install {needed}"):
         fit(IMAGES, backbone=name)
-    assert not source_of(name).may_be_recorded(name, {"img_size": 1.0, "path": "a/b"})
+
+
+def test_files_ask_for_names_and_numbers_of_closed_lists_only():
+    assert may_be_recorded("hf/bert", {"hidden_size": 8, "hidden_act": "gelu", "pooling": "cls"})
+    for name, params in [
+        ("hf/someone/model", {}),
+        ("hf/bert", {"act": "some/where"}),
+        ("hf/bert", {"act": {"a": 1}}),
+        ("resnet18", {"progress": 1}),
+        ("resnet18", {"hidden": (3,)}),
+        ("convnet", {"widths": "a"}),
+        ("no_such", {}),
+    ]:
+        assert not may_be_recorded(name, params)
+    assert may_be_recorded("resnet18", {"hidden": (3,)}, together=False)
+    assert not may_be_recorded("resnet18", {"checkpoint_path": "file.pt"}, together=False)
 
 
 class Hidden(nn.Module):

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ..losses import LOSSES
-from ..networks._sources import source_of
+from ..networks._sources import may_be_recorded
 from ..training import OPTIMIZERS, resolve_optimizer
 from ._json import OPTIMIZERS as TORCH_OPTIMIZERS
 
@@ -333,15 +333,14 @@ def check(group, values, known):
             raise NotAllowed(f"no file may set {group} {name} to {SHORT.repr(value)}")
 
 
-def check_backbone(values):
-    """Raise unless a file may ask for the backbone among `values`, with its arguments."""
+def check_backbone(values, together=True):
+    """Raise unless a file may ask for the backbone among `values`, with its arguments.
+
+    `together` is whether they describe a network, rather than parameters of an estimator.
+    """
     backbone, params = values["backbone"], values["backbone_params"] or {}
-    try:
-        source = source_of(backbone)
-    except ValueError as error:
-        raise NotAllowed(f"no file may set backbone to {SHORT.repr(backbone)}") from error
-    if not source.may_be_recorded(backbone, params):
-        given = f"{SHORT.repr(backbone)} with {SHORT.repr(params)}"
+    if not may_be_recorded(backbone, params, together):
+        given = f"{SHORT.repr(backbone)} with backbone_params {SHORT.repr(params)}"
         raise NotAllowed(f"no file may set backbone to {given}")
 
 

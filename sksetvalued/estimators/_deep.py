@@ -200,10 +200,20 @@ class DeepEstimator(BaseEstimator):
 
     def __sklearn_clone__(self):
         bare = copy.copy(self)
-        vars(bare)["transform"] = None
+        vars(bare)["transform"] = vars(bare)["callbacks"] = None
         new = super(DeepEstimator, bare).__sklearn_clone__()
         vars(new)["transform"] = copy.deepcopy(vars(self)["transform"])
+        vars(new)["callbacks"] = training.copied_callbacks(self.callbacks)
         return new
+
+    def __copy__(self):
+        new = object.__new__(type(self))
+        vars(new).update(vars(self))
+        return new
+
+    def __getstate__(self):
+        training.check_movable(self.callbacks)
+        return super().__getstate__()
 
     # -- what subclasses define -------------------------------------------------------------
 
@@ -437,6 +447,7 @@ class DeepEstimator(BaseEstimator):
             n_before = len(net.history)
             with _weights_kept_on_error(self.net_) if continued else nullcontext():
                 self._run(net, train, valid, epochs, keep)
+        net.estimator = None
         self.net_ = net
         self.instruction_set_ = instruction_set()
         self.history_ = net.history
@@ -563,9 +574,21 @@ class DeepEstimator(BaseEstimator):
         self._smoothed_towards = criterion.smoothed_towards
         n_batches = len(training.make_batches(train, self.batch_size_, generator))
         monitor, options = self._monitor(valid, resume), self._options(resume, epochs)
-        return training.make_net(
+        net = training.make_net(
             module, criterion, train.inputs, monitor, n_batches, options, generator
         )
+        net.estimator = self
+        return net
+
+    def _as_of(self, net, inputs):
+        """Return the estimator around a net in training, calibrated on `inputs`, to score it."""
+        model = copy.copy(self)
+        model.net_, model.history = net, net.history
+        return model
+
+    def _labels_of(self, target):
+        """Return targets of a TrainingSet as they were given to `fit`."""
+        raise NotImplementedError
 
     def _monitor(self, valid, resume=None):
         """Return the monitor of the validation set, if there is one."""

@@ -164,7 +164,7 @@ def _versions():
 def _encode_params(group, params, tensors):
     encoded = {k: _encode_param(group, k, v, tensors) for k, v in params.items()}
     try:
-        _allowed.check_backbone(params)
+        _allowed.check_backbone(params, together=group == "network")
     except _allowed.NotAllowed as error:
         raise ValueError(f"{group}: {error}: {REMEDIES['backbone']}.") from error
     return encoded

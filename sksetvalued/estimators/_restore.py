@@ -148,7 +148,7 @@ def _params(params, names, decode, here):
     params = _decoded("the parameter", params, decode, _allowed.PARAMS)
     if params.keys() | set(_allowed.OF_THE_MACHINE) != names:
         raise ValueError(f"it has the parameters {sorted(params)}")
-    _allowed.check_backbone(params)
+    _allowed.check_backbone(params, together=False)
     own = params["net_params"] or {}
     if own.keys() != _allowed.of_the_optimizer(params["optimizer"], own).keys():
         raise ValueError(f"no file may set net_params to {own!r:.100}")

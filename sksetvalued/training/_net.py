@@ -7,10 +7,10 @@ import time
 
 import torch
 from skorch import NeuralNet
-from skorch.callbacks import Callback, LRScheduler
+from skorch.callbacks import Callback, EpochScoring, LRScheduler
 from skorch.exceptions import SkorchException
 
-from ._callbacks import OWN, AveragedWeights
+from ._callbacks import OWN, AveragedWeights, why_not_copied
 from ._data import TrainingSet, make_batches
 
 
@@ -21,6 +21,8 @@ class StopTraining(Exception):
 def _defines(callback, hook):
     if isinstance(callback, LRScheduler) and callback.step_every == "epoch":
         return False
+    if isinstance(callback, EpochScoring) and hook == "on_batch_end":
+        return False  # it would keep outputs, which are not what is scored
     return getattr(type(callback), hook, None) is not getattr(Callback, hook)
 
 
@@ -32,8 +34,8 @@ class SetNet(NeuralNet):
     and batches are recorded in the history only where callbacks of the user may read them. The
     monitor is computed from the outputs of the validation pass. Data are prepared, and
     predictions made, by the estimator: `fit` and `predict` of the net refuse other data, and
-    skorch's scoring callbacks cannot work. Callbacks, history, optimizers and nested parameters
-    are skorch's.
+    `EpochScoring` scores the estimator. Callbacks, history, optimizers and nested parameters are
+    skorch's.
 
     Parameters
     ----------
@@ -57,6 +59,8 @@ class SetNet(NeuralNet):
         **kwargs,
     ):
         super().__init__(*args, **kwargs)
+        self.use_caching = False
+        self.estimator = None
         self.generator = generator
         self.resumable = resumable
         self.monitor = monitor
@@ -136,6 +140,13 @@ class SetNet(NeuralNet):
         prefix = "iterator_train" if training else "iterator_valid"
         params = {"shuffle": training, **self.get_params_for(prefix)}
         return make_batches(dataset, self.batch_size, self.generator, **params)
+
+    def as_estimator(self, inputs):
+        """Return the estimator in training as if this epoch were the last one.
+
+        What it calibrates, it calibrates on `inputs`.
+        """
+        return self.estimator._as_of(self, inputs)
 
     def autocast(self):
         """Return the context in which the network runs."""
@@ -317,7 +328,19 @@ class SetNet(NeuralNet):
             state = super().__getstate__()
         finally:
             self.__dict__["optimizer_"] = optimizer
-        state["monitor"] = state["generator"] = None
+        state["monitor"] = state["generator"] = state["estimator"] = None
+        state["callbacks"] = _without_shared(state["callbacks"] or ())
+        state["callbacks_"] = _without_shared(state["callbacks_"])
         # module_ and criterion_ hold the trained copies; the others would double the file.
         state["module"], state["criterion"] = type(self.module), type(self.criterion)
         return state
+
+
+def _without_shared(callbacks):
+    """Return the callbacks that can be copied: the others hold what a pickle cannot."""
+    kept = []
+    for callback in callbacks:
+        bare = callback[1] if isinstance(callback, tuple | list) else callback
+        if isinstance(bare, OWN) or why_not_copied(bare) is None:
+            kept.append(callback)
+    return kept

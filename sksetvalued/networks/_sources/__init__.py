@@ -9,7 +9,7 @@ from sksetvalued.networks._sources._timm import Timm
 from sksetvalued.networks._sources._torchvision import Torchvision
 from sksetvalued.networks._sources._transformers import Transformers
 
-__all__ = ["N_COLOURS", "Source", "backbone_names", "is_built_in", "source_of"]
+__all__ = ["N_COLOURS", "Source", "backbone_names", "is_built_in", "may_be_recorded", "source_of"]
 
 BUILT_IN = BuiltIn()
 #: The first one that owns a backbone makes it.
@@ -34,6 +34,27 @@ def source_of(backbone):
     raise ValueError(
         f"backbone={backbone!r} is unknown.{hint} Known names: {', '.join(names)}, {prefixes}."
     )
+
+
+def may_be_recorded(backbone, params, together=True):
+    """Return whether a file may ask for a backbone with these arguments.
+
+    Parameters
+    ----------
+    backbone : object
+    params : dict
+    together : bool, default=True
+        Whether they must be for each other, as those of a network are. The parameters of an
+        estimator may have been changed apart from each other.
+    """
+    try:
+        source = source_of(backbone)
+    except ValueError:
+        return False
+    given = source.may_be_given(params)
+    if not together:
+        given = given or any(other.may_be_given(params) for other in SOURCES if other.params)
+    return given and source.may_be_named(backbone)
 
 
 def backbone_names():

@@ -30,12 +30,15 @@ class Source(ABC):
     holds_constants : bool
         Whether its modules compute values that are in no state dict, so that a module around
         given weights must be built in full.
+    params : set of str
+        Arguments of its backbones that are numbers, which files may give.
     """
 
     prefix = ""
     takes_parts = False
     n_channels = None
     holds_constants = False
+    params = frozenset()
 
     @abstractmethod
     def owns(self, backbone):
@@ -69,9 +72,14 @@ class Source(ABC):
         """Return backbone and params from which :meth:`rebuild` makes the module anew."""
         return backbone, params
 
-    def may_be_recorded(self, backbone, params):
-        """Return whether a file may ask for this backbone with these arguments."""
+    def may_be_named(self, backbone):
+        """Return whether a file may ask for this backbone, one that the source owns."""
         return False
+
+    def may_be_given(self, params):
+        """Return whether a file may give these arguments to a backbone of the source."""
+        values_fit = all(map(is_number_or_numbers, params.values()))
+        return params.keys() <= self.params and values_fit
 
     def n_layers(self, backbone, params):
         """Return the number of layers that the arguments ask for."""

@@ -4,7 +4,7 @@ from functools import partial
 from numbers import Integral
 
 from sksetvalued.networks._backbones import MLP, ConvNet, DenseNet
-from sksetvalued.networks._sources._base import Source, is_number_or_numbers
+from sksetvalued.networks._sources._base import Source
 from sksetvalued.networks._sources._own import called, load_file
 
 BUILDERS = {
@@ -12,11 +12,12 @@ BUILDERS = {
     "convnet": ConvNet,
     "densenet40_40": partial(DenseNet, depth=40, growth=40),
 }
-PARAMS = {"hidden", "widths", "depth", "growth", "stem_width", "dropout"}
 
 
 class BuiltIn(Source):
     """Perceptrons and convolutional networks of this package."""
+
+    params = frozenset({"hidden", "widths", "depth", "growth", "stem_width", "dropout"})
 
     def owns(self, backbone):
         if isinstance(backbone, str):
@@ -32,8 +33,8 @@ class BuiltIn(Source):
             load_file(body, weights)
         return body
 
-    def may_be_recorded(self, backbone, params):
-        return params.keys() <= PARAMS and all(map(is_number_or_numbers, params.values()))
+    def may_be_named(self, backbone):
+        return True
 
     def n_layers(self, backbone, params):
         several = [backbone if isinstance(backbone, tuple | list) else ()]

@@ -8,7 +8,6 @@ from sksetvalued.networks._sources._base import (
     N_COLOURS,
     PRETRAINED,
     Source,
-    is_number_or_numbers,
     library,
 )
 from sksetvalued.networks._weights import load_weights
@@ -29,6 +28,9 @@ class Timm(Source):
     prefix = "timm/"
     n_channels = N_COLOURS
     holds_constants = True
+    params = frozenset(
+        {"attn_drop_rate", "drop_path_rate", "drop_rate", "img_size", "in_chans", "proj_drop_rate"}
+    )
 
     def owns(self, backbone):
         return isinstance(backbone, str) and backbone.startswith(self.prefix)
@@ -56,12 +58,11 @@ class Timm(Source):
         mean, std = body.pretrained_cfg["mean"], body.pretrained_cfg["std"]
         return (mean, std) if weights is not None and len(mean) == N_COLOURS else None
 
-    def may_be_recorded(self, backbone, params):
+    def may_be_named(self, backbone):
         try:
-            self._known(backbone)
-        except (ImportError, ValueError):
+            return bool(self._known(backbone))
+        except ValueError:
             return False
-        return params.keys() <= PARAMS and all(map(is_number_or_numbers, params.values()))
 
     def rebuild(self, backbone, params, form, generator):
         return _model(backbone, self._known(backbone), params, form, False)

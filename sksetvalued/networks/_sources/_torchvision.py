@@ -6,7 +6,7 @@ from urllib.error import URLError
 from torch import nn
 
 from sksetvalued.networks._backbones import check_image_shape
-from sksetvalued.networks._sources._base import N_COLOURS, Source, is_number_or_numbers
+from sksetvalued.networks._sources._base import N_COLOURS, Source
 from sksetvalued.networks._weights import load_weights
 
 PARAMS = {
@@ -24,6 +24,7 @@ class Torchvision(Source):
     """The classification models of torchvision."""
 
     n_channels = N_COLOURS
+    params = frozenset(PARAMS)
 
     def owns(self, backbone):
         return isinstance(backbone, str) and backbone in self.names()
@@ -55,8 +56,8 @@ class Torchvision(Source):
             params = {"transform_input": True, **params}  # what torchvision sets for its weights
         return backbone, params
 
-    def may_be_recorded(self, backbone, params):
-        return params.keys() <= PARAMS and all(map(is_number_or_numbers, params.values()))
+    def may_be_named(self, backbone):
+        return True
 
     def rebuild(self, backbone, params, form, generator):
         _check_form(backbone, form)

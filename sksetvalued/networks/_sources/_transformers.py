@@ -41,12 +41,7 @@ class Transformers(Source):
 
     def build(self, backbone, params, weights, form, generator):
         _check_form(backbone, form)
-        values = {k: v for k, v in params.items() if k != "pooling"}
-        pooling = params.get("pooling", "mean")
-        if pooling not in POOLINGS:
-            raise ValueError(
-                f"backbone_params={params!r}: pooling must be one of {POOLINGS}, got {pooling!r}."
-            )
+        values, pooling = _separate(params)
         if weights is None or os.path.isfile(weights):
             body = _empty(backbone, self._type(backbone), values, pooling)
             if weights is not None:
@@ -76,7 +71,7 @@ class Transformers(Source):
         config = body.body.config
         name = f"{self.prefix}{config.model_type}"
         recorded = {**_own_values(config), "pooling": body.pooling}
-        if not self.may_be_recorded(name, recorded):
+        if not (self.may_be_named(name) and self.may_be_given(recorded)):
             raise ValueError(
                 f"backbone={backbone!r} cannot be written without code, as the configuration of "
                 f"{config.model_type!r} is not one of numbers and names of the types "
@@ -84,9 +79,11 @@ class Transformers(Source):
             )
         return name, recorded
 
-    def may_be_recorded(self, backbone, params):
-        name = backbone.removeprefix(self.prefix)
-        return name in RECORDED and all(_is_name(k) and _is_simple(v) for k, v in params.items())
+    def may_be_named(self, backbone):
+        return backbone.removeprefix(self.prefix) in RECORDED
+
+    def may_be_given(self, params):
+        return all(_is_name(k) and _is_simple(v) for k, v in params.items())
 
     def n_layers(self, backbone, params):
         counts = [params.get(name) or 0 for name in LAYERS]
@@ -95,8 +92,7 @@ class Transformers(Source):
 
     def rebuild(self, backbone, params, form, generator):
         _check_form(backbone, form)
-        values = {k: v for k, v in params.items() if k != "pooling"}
-        pooling = params.get("pooling", "mean")
+        values, pooling = _separate(params)
         return Pooled(_empty(backbone, self._type(backbone), values, pooling), pooling)
 
     def _type(self, backbone):
@@ -141,6 +137,16 @@ class Pooled(nn.Module):
         if hidden.ndim == 4:  # maps of shape (n_samples, channels, height, width)
             hidden = hidden.flatten(2).mT
         return _pool(hidden, parts.get("attention_mask"), self.pooling)
+
+
+def _separate(params):
+    """Return the values of a configuration, and the pooling."""
+    pooling = params.get("pooling", "mean")
+    if pooling not in POOLINGS:
+        raise ValueError(
+            f"backbone_params={params!r}: pooling must be one of {POOLINGS}, got {pooling!r}."
+        )
+    return {k: v for k, v in params.items() if k != "pooling"}, pooling
 
 
 def _of(output, name):
