@@ -341,6 +341,38 @@ def test_an_error_of_a_callback_of_ones_own_stays_as_it_is(data):
         classifier(callbacks=[Broken()]).fit(*data)
 
 
+# -- gradients ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_samples", [240, 235])
+def test_gradients_of_several_batches_make_the_update_of_one(data, n_samples):
+    X, y = (part[:n_samples] for part in data)
+    norms = []
+
+    class Norms(Callback):
+        def on_grad_computed(self, net, named_parameters, **kwargs):
+            norms.append(sum(float(p.grad.square().sum()) for _, p in named_parameters))
+
+    params = {"optimizer": "sgd", "lr": 0.05, "callbacks": [Norms()]}
+    params |= {"backbone_params": {"dropout": 0.0}, "lr_schedule": "averaged"}
+    whole = classifier(batch_size=60, **params).fit(X, y)
+    of_one, norms[:] = list(norms), []
+    steps = {"gradient_accumulation_steps": 4}
+    parts = classifier(batch_size=15, net_params=steps, **params).fit(X, y)
+    np.testing.assert_allclose(norms, of_one, rtol=1e-3)
+    for name, value in weights_of(whole).items():
+        torch.testing.assert_close(weights_of(parts)[name], value, rtol=1e-4, atol=1e-5)
+
+
+def test_accumulation_says_what_it_cannot_do(data):
+    for value in (0, 1.5, True):
+        with pytest.raises(ValueError, match="gradient_accumulation_steps.*integer >= 1"):
+            classifier(net_params={"gradient_accumulation_steps": value}).fit(*data)
+    params = {"optimizer": torch.optim.LBFGS, "weight_decay": None}
+    with pytest.raises(ValueError, match="LBFGS evaluates every batch"):
+        classifier(net_params={"gradient_accumulation_steps": 2}, **params).fit(*data)
+
+
 # -- the learning rate ----------------------------------------------------------------------
 
 

@@ -80,8 +80,9 @@ random_state : int, RandomState or None, default=None
 verbose : int, default=0
     0 is quiet, 1 shows a progress bar with the monitored metric.
 net_params : dict, default=None
-    Arguments of the skorch net: ``optimizer__*``, ``callbacks__*``, ``compile__*``, and of the
-    iterators what concerns loading, such as ``iterator_train__num_workers``.\
+    Arguments of the skorch net: ``optimizer__*``, ``callbacks__*``, ``compile__*``, of the
+    iterators what concerns loading, such as ``iterator_train__num_workers``, and
+    ``gradient_accumulation_steps``, the number of batches whose gradients make one update.\
 """
 
 FITTED_ATTRIBUTES = """\

@@ -45,6 +45,8 @@ class SetNet(NeuralNet):
         "bf16" runs the network under autocast.
     resumable : bool
         Whether a pickle keeps the state of the optimizer.
+    gradient_accumulation_steps : int
+        Batches whose gradients make one update.
     generator : torch.Generator, optional
         Source of the order of the batches; needed to train, and not pickled.
     """
@@ -56,10 +58,13 @@ class SetNet(NeuralNet):
         precision="float32",
         resumable=False,
         generator=None,
+        gradient_accumulation_steps=1,
         **kwargs,
     ):
         super().__init__(*args, **kwargs)
         self.use_caching = False
+        self.gradient_accumulation_steps = gradient_accumulation_steps
+        self._held = {}, 0, 0
         self.estimator = None
         self.generator = generator
         self.resumable = resumable
@@ -169,11 +174,19 @@ class SetNet(NeuralNet):
     def train_step(self, batch, **fit_params):
         if isinstance(self.optimizer_, torch.optim.LBFGS):
             return super().train_step(batch, **fit_params)
-        # What Optimizer.zero_grad does, without its bookkeeping.
-        for group in self.optimizer_.param_groups:
-            for parameter in group["params"]:
-                parameter.grad = None
+        if self.gradient_accumulation_steps > 1:
+            return self._accumulate(batch, **fit_params)
+        self._forget_gradients()
         step = self.train_step_single(batch, **fit_params)
+        self._update(batch)
+        return step
+
+    def _forget_gradients(self):
+        # What Optimizer.zero_grad does, without its bookkeeping.
+        for parameter in self._updated():
+            parameter.grad = None
+
+    def _update(self, batch):
         if self._hooks["on_grad_computed"]:
             self.notify(
                 "on_grad_computed",
@@ -184,7 +197,35 @@ class SetNet(NeuralNet):
         self.optimizer_.step()
         for average in self._averages:
             average.on_update(self)
+
+    def _accumulate(self, batch, **fit_params):
+        """Take the gradients of a batch into their mean, and update after enough batches.
+
+        Each sample counts alike, so that the update is that of one batch of all samples.
+        """
+        self._forget_gradients()
+        step = self.train_step_single(batch, **fit_params)
+        held, n_batches, n_samples = self._held
+        n_samples += len(batch[0])
+        for parameter in self._updated():
+            if parameter.grad is not None:
+                mean = held.setdefault(parameter, torch.zeros_like(parameter.grad))
+                mean.lerp_(parameter.grad, len(batch[0]) / n_samples)
+        self._held = held, n_batches + 1, n_samples
+        if n_batches + 1 == self.gradient_accumulation_steps:
+            self._update_by_held(batch)
         return step
+
+    def _update_by_held(self, batch):
+        held, n_batches, _ = self._held
+        if n_batches:
+            for parameter in self._updated():
+                parameter.grad = held.get(parameter)
+            self._held = {}, 0, 0
+            self._update(batch)
+
+    def _updated(self):
+        return [p for group in self.optimizer_.param_groups for p in group["params"]]
 
     def get_loss(self, y_pred, y_true, X=None, training=False):
         target, weight, index = y_true
@@ -226,6 +267,8 @@ class SetNet(NeuralNet):
             if self._hooks["on_batch_end"]:
                 self._record_batch(prefix, losses[-1].item(), sizes[-1])
                 self.notify("on_batch_end", batch=batch, training=training, **step)
+        if training:
+            self._update_by_held(batch)  # of batches that are fewer than a group
         for average in self._averages if training else ():
             average.on_trained(self)
         self._record_epoch(prefix, losses, sizes, time.perf_counter() - start)
