@@ -9,8 +9,13 @@ import contextlib
 import numbers
 import os
 import threading
+from contextvars import ContextVar
 
 import torch
+
+#: The rows of a batch, a slice, that this process runs the network on, and the number of all of
+#: them; None where it runs on all. Random parts draw for all rows, and use what is for theirs.
+part_of_batch = ContextVar("part_of_batch", default=None)
 
 _lock = threading.RLock()
 

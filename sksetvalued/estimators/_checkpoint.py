@@ -31,6 +31,8 @@ class Checkpoint:
         A file, or a folder in which each fit has a file of its own.
     fit : dict of str to str
         What tells this fit from others: a digest of each parameter and of the data.
+    processes : Processes, optional
+        Those that share the fit: the first one reads and writes the file.
 
     Attributes
     ----------
@@ -40,25 +42,34 @@ class Checkpoint:
         The seed of the fit that the file holds.
     """
 
-    def __init__(self, path, fit):
+    def __init__(self, path, fit, processes=None):
         self.fit = fit
+        self._has_file = processes is None or processes.is_first
         self.given = os.fspath(path)
         self.path = self.given
         if os.path.isdir(path):
             own = hashlib.sha256(json.dumps(fit, sort_keys=True).encode()).hexdigest()
             self.path = os.path.join(self.given, f"fit-{own[:16]}.safetensors")
+        self.state = self.seed = None
+        if self._has_file:
+            self._open()
+        if processes is not None:
+            self.state, self.seed = processes.first((self.state, self.seed))
+
+    def _open(self):
         folder = os.path.dirname(os.path.abspath(self.path))
         if not os.path.isdir(folder):
             raise FileNotFoundError(
                 f"checkpoint={self.given!r} cannot be written: there is no folder {folder!r}; "
                 "make it first."
             )
-        self.state = self.seed = None
         if os.path.exists(self.path):
             self._read()
 
     def write(self, state, seed):
         """Write the state of a fit, whole or not at all."""
+        if not self._has_file:
+            return
         tensors = {}
         document = {"kind": KIND, "versions": _versions(), "fit": self.fit, "seed": seed}
         try:
@@ -77,7 +88,7 @@ class Checkpoint:
 
     def remove(self):
         """Remove the file of a fit that is complete."""
-        for path in (self.path, f"{self.path}.part"):
+        for path in (self.path, f"{self.path}.part") if self._has_file else ():
             if os.path.exists(path):
                 os.remove(path)
 

@@ -19,8 +19,7 @@ from .. import training
 from .._randomness import rng_state, seeded
 from ..inputs import Inputs, input_kind, is_image, media_inputs, same_form, table_inputs
 from ..networks import HEADS, build_network
-from ..networks._build import asked_normalization
-from ..networks._sources import is_built_in
+from ..networks._build import is_built_in
 from ..operators import instruction_set
 from ..training import is_perceptron
 from ._checkpoint import Checkpoint, tell_apart
@@ -67,6 +66,11 @@ def _from_library(value):
     return str(code.__module__).partition(".")[0] in LIBRARIES
 
 
+def _is_first_process():
+    processes = training.current_processes()
+    return processes is None or processes.is_first
+
+
 def is_named(value, name):
     """Return whether a parameter, which may be an array, is a name."""
     return isinstance(value, str) and value == name
@@ -103,7 +107,6 @@ class DeepEstimator(BaseEstimator):
         "backbone": "no_validation",
         "backbone_params": [dict, None],
         "weights": "no_validation",
-        "normalization": "no_validation",
         "transform": [callable, dict, None],
         "loss": "no_validation",
         "loss_params": [dict, None],
@@ -134,7 +137,6 @@ class DeepEstimator(BaseEstimator):
         backbone=None,
         backbone_params=None,
         weights=None,
-        normalization=None,
         transform=None,
         max_epochs="auto",
         lr="auto",
@@ -157,7 +159,6 @@ class DeepEstimator(BaseEstimator):
         self.backbone = backbone
         self.backbone_params = backbone_params
         self.weights = weights
-        self.normalization = normalization
         self.transform = transform
         self.max_epochs = max_epochs
         self.lr = lr
@@ -200,20 +201,10 @@ class DeepEstimator(BaseEstimator):
 
     def __sklearn_clone__(self):
         bare = copy.copy(self)
-        vars(bare)["transform"] = vars(bare)["callbacks"] = None
+        vars(bare)["transform"] = None
         new = super(DeepEstimator, bare).__sklearn_clone__()
         vars(new)["transform"] = copy.deepcopy(vars(self)["transform"])
-        vars(new)["callbacks"] = training.copied_callbacks(self.callbacks)
         return new
-
-    def __copy__(self):
-        new = object.__new__(type(self))
-        vars(new).update(vars(self))
-        return new
-
-    def __getstate__(self):
-        training.check_movable(self.callbacks)
-        return super().__getstate__()
 
     # -- what subclasses define -------------------------------------------------------------
 
@@ -368,7 +359,7 @@ class DeepEstimator(BaseEstimator):
 
     @property
     def _recipe(self):
-        return training.recipe(self.backbone, self.input_shape_, self.weights)
+        return training.recipe(self.backbone, self.input_shape_)
 
     def _schedule(self):
         return self._recipe.lr_schedule if is_named(self.lr_schedule, "auto") else self.lr_schedule
@@ -393,17 +384,29 @@ class DeepEstimator(BaseEstimator):
             device=self.device_,
             precision=self.precision,
             compile=self.compile,
-            verbose=0 if in_pieces else self.verbose,
+            verbose=0 if in_pieces or not _is_first_process() else self.verbose,
             net_params=self.net_params,
         )
 
-    def _open_checkpoint(self, path, inputs, targets, resume):
-        """Return the checkpoint of a fit, or None; a fit that goes on has the seed of then."""
+    def _begin_fit(self, inputs, targets, resume, path=None):
+        """Return the checkpoint of a fit, or None; a fit that goes on has the seed of then.
+
+        Processes that share the fit make sure that it is the same one, with one seed.
+        """
+        processes = training.current_processes()
+        if path is None and processes is None:
+            return None
+        if processes is not None and isinstance(self.backbone, torch.nn.Module):
+            training.refuse_divided(self.backbone, "backbone")
+        targets = {"classes": self.classes_.tolist(), **targets}
+        start = bare_module(self.net_) if hasattr(self, "net_") else None
+        told = tell_apart(self, inputs, targets, start)
+        if processes is not None:
+            processes.check_same(told | {"checkpoint": path is None, "method": resume})
+            self._seed = processes.first(self._seed)
         if path is None:
             return None
-        targets = {"classes": self.classes_.tolist(), **targets}
-        start = None if resume is None else bare_module(self.net_)
-        checkpoint = Checkpoint(path, tell_apart(self, inputs, targets, start))
+        checkpoint = Checkpoint(path, told, processes)
         if checkpoint.seed is not None:
             self._seed = checkpoint.seed
         return checkpoint
@@ -411,6 +414,8 @@ class DeepEstimator(BaseEstimator):
     def _close_checkpoint(self, checkpoint):
         """Remove the checkpoint of a fit that is complete."""
         if checkpoint is not None and not self.net_.interrupted_:
+            if training.current_processes() is not None:
+                training.current_processes().all(None)
             checkpoint.remove()
 
     def _train(self, train, valid, n_outputs, epochs, resume, checkpoint=None):
@@ -446,8 +451,7 @@ class DeepEstimator(BaseEstimator):
             net.resumable = self.warm_start or resume in ("warm_start", "partial_fit")
             n_before = len(net.history)
             with _weights_kept_on_error(self.net_) if continued else nullcontext():
-                self._run(net, train, valid, epochs, keep)
-        net.estimator = None
+                self._run(net, train, valid, epochs, keep, lent)
         self.net_ = net
         self.instruction_set_ = instruction_set()
         self.history_ = net.history
@@ -485,9 +489,13 @@ class DeepEstimator(BaseEstimator):
             given.append(callback[1] if isinstance(callback, tuple | list) else callback)
         return not (is_built_in(backbone) and all(map(_from_library, given)))
 
-    def _run(self, net, train, valid, epochs, keep):
+    def _run(self, net, train, valid, epochs, keep, lent):
+        processes = training.current_processes()
+        if processes is not None:
+            processes.prepare(net, lent)
         try:
-            net.partial_fit((train, valid), epochs=epochs, keep=keep)
+            with training.alone():
+                net.partial_fit((train, valid), epochs=epochs, keep=keep, processes=processes)
         except torch.OutOfMemoryError as error:
             raise RuntimeError(
                 f"The device ran out of memory with batch_size={self.batch_size_}; use a "
@@ -495,15 +503,22 @@ class DeepEstimator(BaseEstimator):
             ) from error
 
     @contextmanager
-    def _kept_on_error(self):
-        """Leave the attributes as they are if something is raised."""
-        before = dict(vars(self))
-        try:
-            yield
-        except BaseException:
-            vars(self).clear()
-            vars(self).update(before)
-            raise
+    def _fitting(self, anew):
+        """Share a fit among the processes of a group; if something is raised, undo it.
+
+        The attributes are then as they were, but for the network where one was fitted anew.
+        """
+        with training.over_processes():
+            self._validate_params()
+            if anew:
+                self.__dict__.pop("net_", None)
+            before = dict(vars(self))
+            try:
+                yield
+            except BaseException:
+                vars(self).clear()
+                vars(self).update(before)
+                raise
 
     def _new_net(self, train, valid, n_outputs, epochs, resume, generator):
         criterion = self._checked_criterion(train, resume, generator)
@@ -513,7 +528,6 @@ class DeepEstimator(BaseEstimator):
             statistics = train.inputs.statistics(train.sample_weight)
         if images:
             self._image_range = statistics[2:]
-        statistics = asked_normalization(self.normalization, self.input_shape_, statistics)
         # They may be changed later, which the network does not follow.
         self._network_params = {
             name: getattr(self, name) for name in ("backbone", "backbone_params", "weights")
@@ -574,21 +588,9 @@ class DeepEstimator(BaseEstimator):
         self._smoothed_towards = criterion.smoothed_towards
         n_batches = len(training.make_batches(train, self.batch_size_, generator))
         monitor, options = self._monitor(valid, resume), self._options(resume, epochs)
-        net = training.make_net(
+        return training.make_net(
             module, criterion, train.inputs, monitor, n_batches, options, generator
         )
-        net.estimator = self
-        return net
-
-    def _as_of(self, net, inputs):
-        """Return the estimator around a net in training, calibrated on `inputs`, to score it."""
-        model = copy.copy(self)
-        model.net_, model.history = net, net.history
-        return model
-
-    def _labels_of(self, target):
-        """Return targets of a TrainingSet as they were given to `fit`."""
-        raise NotImplementedError
 
     def _monitor(self, valid, resume=None):
         """Return the monitor of the validation set, if there is one."""
@@ -640,7 +642,8 @@ class DeepEstimator(BaseEstimator):
         batch_size = 1024 if inputs.kind == "table" else max(self.batch_size_, 32)
         batch_size = int(np.clip(CHUNK_SIZE // self._n_outputs, 16, batch_size))
         double = self._predicts_in_double(getattr(inputs, "dtype", None))
-        for scores in training.iter_outputs(self.net_, inputs, batch_size, double):
+        processes = training.current_processes()
+        for scores in training.iter_outputs(self.net_, inputs, batch_size, double, processes):
             if scores.ndim == 3:
                 scores = self._combine_views(scores)
             yield scores.cpu().numpy()

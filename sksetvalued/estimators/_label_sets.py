@@ -50,18 +50,15 @@ class DeepLabelSetClassifier(ClassifierMixin, DeepEstimator):
         -------
         self : object
         """
-        self._validate_params()
         resume = "warm_start" if self.warm_start and hasattr(self, "net_") else None
-        if resume is None:
-            self.__dict__.pop("net_", None)
-        with self._kept_on_error():
+        with self._fitting(anew=resume is None):
             inputs, y, weight = self._check_data(X, y, sample_weight, first=resume is None)
             if resume is None:
                 self.largest_size_ = int(np.diff(y.indptr).max())
                 self._draw_seed()
             self._count(y, weight, anew=True)
             target = {"y": [y.data, y.indices, y.indptr], "sample_weight": weight}
-            kept = self._open_checkpoint(checkpoint, inputs, target, resume)
+            kept = self._begin_fit(inputs, target, resume, checkpoint)
             train, valid, held = self._split(y)
             data = self._training_set(inputs, y, weight, train, True)
             if valid is not None:
@@ -96,9 +93,8 @@ class DeepLabelSetClassifier(ClassifierMixin, DeepEstimator):
         -------
         self : object
         """
-        self._validate_params()
         first = not hasattr(self, "net_")
-        with self._kept_on_error():
+        with self._fitting(anew=first):
             given = None if classes is None else as_labels(classes, "classes")
             if (
                 not first
@@ -114,6 +110,8 @@ class DeepLabelSetClassifier(ClassifierMixin, DeepEstimator):
                 self.largest_size_ = int(min(2 * np.diff(y.indptr).max(), y.shape[1]))
                 self._draw_seed()
             self._count(y, weight, anew=first)
+            target = {"y": [y.data, y.indices, y.indptr], "sample_weight": weight}
+            self._begin_fit(inputs, target, "partial_fit")
             data = self._training_set(inputs, y, weight, np.arange(y.shape[0]), True)
             self._train(data, None, self._n_outputs, 1, resume="partial_fit")
             if self._uses_threshold():
@@ -235,13 +233,3 @@ class DeepLabelSetClassifier(ClassifierMixin, DeepEstimator):
             "n_samples": n_samples,
             "n_classes": n_classes,
         }
-
-    def _as_of(self, net, inputs):
-        model = super()._as_of(net, inputs)
-        if self._uses_threshold():
-            model._calibrate(inputs, None)
-        return model
-
-    def _labels_of(self, target):
-        indicator = target.data.toarray().astype(int)
-        return self.classes_[indicator.argmax(1)] if self._form == "single" else indicator

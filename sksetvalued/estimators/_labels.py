@@ -75,12 +75,9 @@ class DeepSetClassifier(SearchedLength, LearnsFromStreams, ClassifierMixin, Deep
         -------
         self : object
         """
-        self._validate_params()
-        self._warn_of_unused()
         resume = "warm_start" if self.warm_start and hasattr(self, "net_") else None
-        if resume is None:
-            self.__dict__.pop("net_", None)
-        with self._kept_on_error():
+        with self._fitting(anew=resume is None):
+            self._warn_of_unused()
             if isinstance(X, Stream):
                 return self._fit_stream(X, y, sample_weight, checkpoint, resume)
             inputs, y, weight = self._check_data(X, y, sample_weight, reset=resume is None)
@@ -93,9 +90,8 @@ class DeepSetClassifier(SearchedLength, LearnsFromStreams, ClassifierMixin, Deep
             self._new_rule()
             if resume is None:
                 self._draw_seed()
-            kept = self._open_checkpoint(
-                checkpoint, inputs, {"y": target, "sample_weight": weight}, resume
-            )
+            targets = {"y": target, "sample_weight": weight}
+            kept = self._begin_fit(inputs, targets, resume, checkpoint)
             self._fit_parts(inputs, target, weight, resume, kept)
             self._close_checkpoint(kept)
         return self
@@ -121,12 +117,11 @@ class DeepSetClassifier(SearchedLength, LearnsFromStreams, ClassifierMixin, Deep
         -------
         self : object
         """
-        self._validate_params()
         first = not hasattr(self, "net_")
-        if first:
-            self._warn_of_unused()
-            self.__dict__.pop("classes_", None)
-        with self._kept_on_error():
+        with self._fitting(anew=first):
+            if first:
+                self._warn_of_unused()
+                self.__dict__.pop("classes_", None)
             _check_partial_fit_first_call(self, classes)
             self._check_classes("classes")
             inputs, y, weight = self._check_data(X, y, sample_weight, reset=first)
@@ -142,6 +137,8 @@ class DeepSetClassifier(SearchedLength, LearnsFromStreams, ClassifierMixin, Deep
             if first:
                 self._draw_seed()
                 self._new_rule()
+            targets = {"y": target, "sample_weight": weight}
+            self._begin_fit(inputs, targets, "partial_fit")
             self._check_held_out(None, weight)
             data = self._training_set(inputs, target, weight, np.arange(len(target)), True)
             self._train(data, None, len(self.classes_), 1, resume="partial_fit")
@@ -265,14 +262,6 @@ class DeepSetClassifier(SearchedLength, LearnsFromStreams, ClassifierMixin, Deep
             weight = torch.from_numpy(weight[indices]).float()
         target = torch.from_numpy(target[indices])
         return TrainingSet(inputs.subset(indices, training=in_training), target, weight)
-
-    def _as_of(self, net, inputs):
-        model = super()._as_of(net, inputs)
-        model._calibrate_on(inputs, None, np.arange(len(inputs)))
-        return model
-
-    def _labels_of(self, target):
-        return self.classes_[target.numpy(force=True)]
 
     # -- the loss and the rule --------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from numbers import Real
 import torch
 from torch import nn
 
-from sksetvalued._randomness import OwnGenerator
+from sksetvalued._randomness import OwnGenerator, part_of_batch
 
 
 def drawn(layer, generator=None):
@@ -41,6 +41,16 @@ def draw_mask(x, p, generator):
     `p` is rounded to a multiple of 2**-32. Words of integers are drawn several times as fast as
     numbers that ``bernoulli_`` compares.
     """
+    part = part_of_batch.get()
+    if part is None:
+        return _draw(x, p, generator)
+    rows, n_samples = part
+    n_each = len(x) // (rows.stop - rows.start)
+    whole = _draw(x.new_empty(n_each * n_samples, *x.shape[1:]), p, generator)
+    return whole[n_each * rows.start : n_each * rows.stop]
+
+
+def _draw(x, p, generator):
     words = torch.empty((x.numel() + 1) // 2, dtype=torch.int64, device=x.device)
     words.random_(-(2**63), None, generator=generator)
     numbers = words.view(torch.int32)[: x.numel()].view(x.shape)

@@ -1,11 +1,11 @@
 """Training with skorch; the only place that imports it."""
 
 from .._randomness import rng_state, seeded
-from ._callbacks import check_movable, copied_callbacks
 from ._criterion import accepts, make_criterion, take_learned
 from ._data import StreamSet, TrainingSet, count_batches, make_batches
 from ._monitor import Monitor, calibrated_log_likelihood
 from ._net import SetNet
+from ._parallel import alone, current_processes, over_processes, refuse_divided
 from ._predict import iter_outputs
 from ._recipes import HELD_OUT, is_perceptron, most_epochs, recipe
 from ._setup import (
@@ -34,11 +34,11 @@ __all__ = [
     "TrainingOptions",
     "TrainingSet",
     "accepts",
+    "alone",
     "calibrated_log_likelihood",
-    "check_movable",
     "check_net_params",
-    "copied_callbacks",
     "count_batches",
+    "current_processes",
     "is_perceptron",
     "iter_outputs",
     "make_batches",
@@ -46,7 +46,9 @@ __all__ = [
     "make_criterion",
     "make_net",
     "most_epochs",
+    "over_processes",
     "recipe",
+    "refuse_divided",
     "resolve_batch_size",
     "resolve_device",
     "resolve_optimizer",

@@ -34,12 +34,16 @@ class TrainingSet(Dataset):
     inputs : Inputs
     target : LongTensor of shape (n_samples,), or Inputs for multi-label indicators
     sample_weight : Tensor of shape (n_samples,), optional
+    part : Part, optional
+        The part of this process in a batch: `x` then holds its rows only, the rest of the batch
+        is whole.
     """
 
-    def __init__(self, inputs, target, sample_weight=None):
+    def __init__(self, inputs, target, sample_weight=None, part=None):
         self.inputs = inputs
         self.target = target
         self.sample_weight = sample_weight
+        self.part = part
 
     def __len__(self):
         return len(self.inputs)
@@ -51,18 +55,15 @@ class TrainingSet(Dataset):
         indices = torch.as_tensor(indices)
         weight = None if self.sample_weight is None else take_rows(self.sample_weight, indices)
         target = take_rows(self.target, indices)
-        return self.inputs.take(indices), (target, weight, indices)
+        own = indices if self.part is None else indices[self.part.rows(len(indices))]
+        return self.inputs.take(own), (target, weight, indices)
 
-    def to(self, device):
+    def to(self, device, part=None):
         """Return the set with its data moved to `device`, unless worker processes read them."""
-        if not self.inputs.in_memory:
-            return self
-        weight = self.sample_weight
-        return TrainingSet(
-            self.inputs.to(device),
-            self.target.to(device),
-            None if weight is None else weight.to(device),
-        )
+        data = self.inputs, self.target, self.sample_weight
+        if self.inputs.in_memory:
+            data = [None if values is None else values.to(device) for values in data]
+        return TrainingSet(*data, part)
 
 
 class StreamSet(TrainingSet):
@@ -82,7 +83,7 @@ class StreamSet(TrainingSet):
         self.encode = encode
         self.class_weight = class_weight
 
-    def to(self, device):
+    def to(self, device, part=None):
         """Return the set itself, whose samples are read batch by batch."""
         return self
 
@@ -203,7 +204,7 @@ def make_batches(dataset, batch_size, generator, shuffle=False, **loader_params)
     indices = BatchIndices(len(dataset), batch_size, shuffle, generator)
     if dataset.inputs.in_memory:
         return MemoryBatches(dataset, indices)
-    of_workers, loader_params = _for_loader(generator, loader_params)
+    of_workers, loader_params = _for_loader(generator, loader_params, dataset.part)
     return DataLoader(
         dataset,
         batch_sampler=_IndexLists(indices),
@@ -213,12 +214,15 @@ def make_batches(dataset, batch_size, generator, shuffle=False, **loader_params)
     )
 
 
-def _for_loader(generator, loader_params):
+def _for_loader(generator, loader_params, part=None):
     """Return the generator and the arguments of a DataLoader."""
     # The seeds of workers come from a copy of the generator: the order of the samples is then
     # the same with any number of workers, and as for data in memory.
     of_workers = torch.Generator()
     of_workers.set_state(generator.get_state())
+    if part is not None:
+        seeds = torch.randint(2**62, (part.count,), generator=of_workers)
+        of_workers.manual_seed(int(seeds[part.rank]))
     if not loader_params.get("num_workers"):
         loader_params = {k: v for k, v in loader_params.items() if k not in OF_WORKERS}
     return of_workers, loader_params

@@ -7,10 +7,10 @@ import time
 
 import torch
 from skorch import NeuralNet
-from skorch.callbacks import Callback, EpochScoring, LRScheduler
+from skorch.callbacks import Callback, LRScheduler
 from skorch.exceptions import SkorchException
 
-from ._callbacks import OWN, AveragedWeights, why_not_copied
+from ._callbacks import OWN, AveragedWeights
 from ._data import TrainingSet, make_batches
 
 
@@ -21,8 +21,6 @@ class StopTraining(Exception):
 def _defines(callback, hook):
     if isinstance(callback, LRScheduler) and callback.step_every == "epoch":
         return False
-    if isinstance(callback, EpochScoring) and hook == "on_batch_end":
-        return False  # it would keep outputs, which are not what is scored
     return getattr(type(callback), hook, None) is not getattr(Callback, hook)
 
 
@@ -34,8 +32,8 @@ class SetNet(NeuralNet):
     and batches are recorded in the history only where callbacks of the user may read them. The
     monitor is computed from the outputs of the validation pass. Data are prepared, and
     predictions made, by the estimator: `fit` and `predict` of the net refuse other data, and
-    `EpochScoring` scores the estimator. Callbacks, history, optimizers and nested parameters are
-    skorch's.
+    skorch's scoring callbacks cannot work. Callbacks, history, optimizers and nested parameters
+    are skorch's.
 
     Parameters
     ----------
@@ -45,8 +43,6 @@ class SetNet(NeuralNet):
         "bf16" runs the network under autocast.
     resumable : bool
         Whether a pickle keeps the state of the optimizer.
-    gradient_accumulation_steps : int
-        Batches whose gradients make one update.
     generator : torch.Generator, optional
         Source of the order of the batches; needed to train, and not pickled.
     """
@@ -58,18 +54,16 @@ class SetNet(NeuralNet):
         precision="float32",
         resumable=False,
         generator=None,
-        gradient_accumulation_steps=1,
         **kwargs,
     ):
         super().__init__(*args, **kwargs)
-        self.use_caching = False
-        self.gradient_accumulation_steps = gradient_accumulation_steps
-        self._held = {}, 0, 0
-        self.estimator = None
         self.generator = generator
         self.resumable = resumable
         self.monitor = monitor
         self.precision = precision
+
+    #: Those that share the training under way.
+    _processes = None
 
     @property
     def _default_callbacks(self):
@@ -102,11 +96,12 @@ class SetNet(NeuralNet):
             super().notify(method_name, **kwargs)
 
     def _end_epoch(self, dataset_valid=None, **kwargs):
+        stops = False
         try:
             super().notify("on_epoch_end", dataset_valid=dataset_valid, **kwargs)
-        except KeyboardInterrupt as stop:
+        except KeyboardInterrupt:
             # skorch's EarlyStopping ends the training in this way.
-            raise StopTraining from stop
+            stops = True
         except (KeyError, ValueError, SkorchException) as error:
             if dataset_valid is not None or "valid_" not in str(error):
                 raise
@@ -114,7 +109,10 @@ class SetNet(NeuralNet):
                 f"A callback needs a validation set ({error}): set validation_fraction, for "
                 "example to 0.1."
             ) from error
-        if self.exhausted_:
+        stops = stops or self.exhausted_
+        if self._processes is not None:
+            stops = any(self._processes.all(stops))
+        if stops:
             raise StopTraining
 
     def check_data(self, X, y=None):
@@ -138,7 +136,8 @@ class SetNet(NeuralNet):
         """Return the training set and the validation set, prepared by the estimator."""
         train, valid = X
         self._batch_ndim = len(train.inputs.sample_shape) + 1
-        return train.to(self.device), None if valid is None else valid.to(self.device)
+        part = None if self._processes is None else self._processes.part
+        return train.to(self.device, part), None if valid is None else valid.to(self.device, part)
 
     def get_iterator(self, dataset, training=False):
         """Return the batches of `dataset`."""
@@ -146,21 +145,22 @@ class SetNet(NeuralNet):
         params = {"shuffle": training, **self.get_params_for(prefix)}
         return make_batches(dataset, self.batch_size, self.generator, **params)
 
-    def as_estimator(self, inputs):
-        """Return the estimator in training as if this epoch were the last one.
-
-        What it calibrates, it calibrates on `inputs`.
-        """
-        return self.estimator._as_of(self, inputs)
-
     def autocast(self):
         """Return the context in which the network runs."""
         if self.precision == "float32":
             return contextlib.nullcontext()
         return torch.autocast(torch.device(self.device).type, dtype=torch.bfloat16)
 
-    def infer(self, x, **fit_params):
+    def infer(self, x, n_samples=None, **fit_params):
+        """Return the outputs of a batch of `n_samples`, of which `x` may be a part."""
         x = x.to(self.device, non_blocking=True)
+        if self._processes is None or n_samples is None:
+            return self._forward(x)
+        with self._processes.rows_of(n_samples):
+            output = self._forward(x)
+        return self._processes.whole(output, n_samples)
+
+    def _forward(self, x):
         if self.precision == "float32":
             return self.module_(x)
         with self.autocast():
@@ -174,19 +174,11 @@ class SetNet(NeuralNet):
     def train_step(self, batch, **fit_params):
         if isinstance(self.optimizer_, torch.optim.LBFGS):
             return super().train_step(batch, **fit_params)
-        if self.gradient_accumulation_steps > 1:
-            return self._accumulate(batch, **fit_params)
-        self._forget_gradients()
-        step = self.train_step_single(batch, **fit_params)
-        self._update(batch)
-        return step
-
-    def _forget_gradients(self):
         # What Optimizer.zero_grad does, without its bookkeeping.
-        for parameter in self._updated():
-            parameter.grad = None
-
-    def _update(self, batch):
+        for group in self.optimizer_.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
+        step = self.train_step_single(batch, **fit_params)
         if self._hooks["on_grad_computed"]:
             self.notify(
                 "on_grad_computed",
@@ -197,35 +189,13 @@ class SetNet(NeuralNet):
         self.optimizer_.step()
         for average in self._averages:
             average.on_update(self)
-
-    def _accumulate(self, batch, **fit_params):
-        """Take the gradients of a batch into their mean, and update after enough batches.
-
-        Each sample counts alike, so that the update is that of one batch of all samples.
-        """
-        self._forget_gradients()
-        step = self.train_step_single(batch, **fit_params)
-        held, n_batches, n_samples = self._held
-        n_samples += len(batch[0])
-        for parameter in self._updated():
-            if parameter.grad is not None:
-                mean = held.setdefault(parameter, torch.zeros_like(parameter.grad))
-                mean.lerp_(parameter.grad, len(batch[0]) / n_samples)
-        self._held = held, n_batches + 1, n_samples
-        if n_batches + 1 == self.gradient_accumulation_steps:
-            self._update_by_held(batch)
         return step
 
-    def _update_by_held(self, batch):
-        held, n_batches, _ = self._held
-        if n_batches:
-            for parameter in self._updated():
-                parameter.grad = held.get(parameter)
-            self._held = {}, 0, 0
-            self._update(batch)
-
-    def _updated(self):
-        return [p for group in self.optimizer_.param_groups for p in group["params"]]
+    def train_step_single(self, batch, **fit_params):
+        step = super().train_step_single(batch, n_samples=len(batch[1][0]), **fit_params)
+        if self._processes is not None:
+            self._processes.sum_gradients(self.module_.parameters())
+        return step
 
     def get_loss(self, y_pred, y_true, X=None, training=False):
         target, weight, index = y_true
@@ -242,7 +212,7 @@ class SetNet(NeuralNet):
         if n_views is not None:
             every = [t if t is None else t.repeat_interleave(n_views, 0) for t in batch[1]]
             batch = x.flatten(0, 1), tuple(every)
-        step = super().validation_step(batch, **fit_params)
+        step = super().validation_step(batch, n_samples=len(target), **fit_params)
         if self._monitors_metric():
             scores = self.criterion_.scores(step["y_pred"])
             if n_views is not None:
@@ -259,19 +229,25 @@ class SetNet(NeuralNet):
         if not training and self._monitors_metric():
             self.monitor.reset()
         start, losses, sizes = time.perf_counter(), [], []
-        for batch in iterator:
+        for batch in self._batches(iterator, training):
             self.notify("on_batch_begin", batch=batch, training=training)
             step = step_fn(batch, **fit_params)
             losses.append(step["loss"].detach())
-            sizes.append(len(batch[0]))
+            sizes.append(len(batch[1][0]))
             if self._hooks["on_batch_end"]:
                 self._record_batch(prefix, losses[-1].item(), sizes[-1])
                 self.notify("on_batch_end", batch=batch, training=training, **step)
-        if training:
-            self._update_by_held(batch)  # of batches that are fewer than a group
+        if training and self._processes is not None:
+            self._processes.average_statistics(self.module_)
+            self._processes.agree(self.module_, self.criterion_)
         for average in self._averages if training else ():
             average.on_trained(self)
         self._record_epoch(prefix, losses, sizes, time.perf_counter() - start)
+
+    def _batches(self, iterator, training):
+        if self._processes is None:
+            return iterator
+        return self._processes.batches(iterator, training)
 
     def _record_batch(self, prefix, loss, size):
         self.history.record_batch(f"{prefix}_loss", loss)
@@ -285,6 +261,10 @@ class SetNet(NeuralNet):
                 self._record_batch(prefix, loss, size)
         sizes = torch.tensor(sizes, dtype=torch.float64)
         loss = float(losses.double() @ sizes / sizes.sum())
+        monitored = prefix == "valid" and self._monitors_metric()
+        metric = self.monitor.compute() if monitored else None
+        if self._processes is not None:
+            loss, metric, seconds = self._processes.first((loss, metric, seconds))
         if prefix == "train" and not math.isfinite(loss):
             raise ValueError(
                 f"Training diverged: the loss is {loss} in epoch {len(self.history)}. Use a "
@@ -294,8 +274,8 @@ class SetNet(NeuralNet):
         self._record_best(f"{prefix}_loss", loss, -1)
         self.history.record(f"{prefix}_batch_count", len(losses))
         self.history.record(f"{prefix}_dur", seconds)
-        if prefix == "valid" and self._monitors_metric():
-            self._record_best(self.monitor.name, self.monitor.compute(), 1)
+        if monitored:
+            self._record_best(self.monitor.name, metric, 1)
 
     def _record_best(self, name, value, sign):
         earlier = [sign * row[name] for row in self.history[:-1] if name in row]
@@ -307,23 +287,26 @@ class SetNet(NeuralNet):
         self.check_data(X, y)
         return super().fit(X, y, **fit_params)
 
-    def partial_fit(self, X, y=None, classes=None, keep=None, **fit_params):
+    def partial_fit(self, X, y=None, classes=None, keep=None, processes=None, **fit_params):
         """Train on ``X``, a pair of training and validation sets, for `epochs` epochs.
 
         An interrupt (Ctrl-C) ends the training and is remembered in `interrupted_`. With a
-        :class:`KeepState` in `keep`, epochs that it has kept are not trained again.
+        :class:`KeepState` in `keep`, epochs that it has kept are not trained again. Every batch
+        is divided among the :class:`Processes` in `processes`, where an interrupt is an error.
         """
         if not self.initialized_:
             self.initialize()
         self.interrupted_ = self.exhausted_ = False
-        if keep is None:
-            return self._train_epochs(X, y, **fit_params)
-        self.callbacks_.append(("keep_state", keep))
-        try:
+        self._processes = processes
+        if keep is not None:
+            self.callbacks_.append(("keep_state", keep))
             fit_params["epochs"] -= keep.n_epochs
+        try:
             return self._train_epochs(X, y, **fit_params)
         finally:
-            self.callbacks_.remove(("keep_state", keep))
+            self._processes = None
+            if keep is not None:
+                self.callbacks_.remove(("keep_state", keep))
 
     def _train_epochs(self, X, y, **fit_params):
         self.notify("on_train_begin", X=X, y=y)
@@ -332,6 +315,8 @@ class SetNet(NeuralNet):
         except StopTraining:
             pass
         except KeyboardInterrupt:
+            if self._processes is not None:
+                raise
             self.interrupted_ = True
         self.notify("on_train_end", X=X, y=y)
         self._set_training(False)
@@ -371,19 +356,7 @@ class SetNet(NeuralNet):
             state = super().__getstate__()
         finally:
             self.__dict__["optimizer_"] = optimizer
-        state["monitor"] = state["generator"] = state["estimator"] = None
-        state["callbacks"] = _without_shared(state["callbacks"] or ())
-        state["callbacks_"] = _without_shared(state["callbacks_"])
+        state["monitor"] = state["generator"] = state["_processes"] = None
         # module_ and criterion_ hold the trained copies; the others would double the file.
         state["module"], state["criterion"] = type(self.module), type(self.criterion)
         return state
-
-
-def _without_shared(callbacks):
-    """Return the callbacks that can be copied: the others hold what a pickle cannot."""
-    kept = []
-    for callback in callbacks:
-        bare = callback[1] if isinstance(callback, tuple | list) else callback
-        if isinstance(bare, OWN) or why_not_copied(bare) is None:
-            kept.append(callback)
-    return kept

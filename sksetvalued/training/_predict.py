@@ -9,7 +9,7 @@ from ._data import TrainingSet, make_batches
 from ._setup import loader_params
 
 
-def iter_outputs(net, inputs, batch_size, double=False):
+def iter_outputs(net, inputs, batch_size, double=False, processes=None):
     """Yield the outputs of the trained network, in eval mode, batch by batch.
 
     Parameters
@@ -19,6 +19,8 @@ def iter_outputs(net, inputs, batch_size, double=False):
     batch_size : int
     double : bool, default=False
         Whether to compute with a copy of the network in double precision.
+    processes : Processes, optional
+        Divide every batch among them.
 
     Yields
     ------
@@ -28,16 +30,19 @@ def iter_outputs(net, inputs, batch_size, double=False):
     module, criterion = net.module_, net.criterion_
     module = _double_copy(module) if double else module
     module.eval()
-    dataset = TrainingSet(inputs, torch.zeros(len(inputs), dtype=torch.int8))
+    part = None if processes is None else processes.part
+    dataset = TrainingSet(inputs, torch.zeros(len(inputs), dtype=torch.int8), part=part)
     params = loader_params(inputs, net.device)
     params |= net.get_params_for("iterator_valid")
     params["persistent_workers"] = False
     generator = torch.Generator().manual_seed(0)
     batches = make_batches(dataset, batch_size, generator, **params)
     in_process = not (inputs.in_memory or params.get("num_workers"))
-    for x in _samples(batches, net.device, in_process):
+    for x, n_samples in _samples(batches, net.device, in_process):
         with torch.inference_mode():
             scores = _scores(net, module, criterion, x.to(net.device, non_blocking=True), inputs)
+            if processes is not None:
+                scores = processes.whole(scores, n_samples)
         yield scores
 
 
@@ -56,12 +61,13 @@ def _double_copy(module):
 
 
 def _samples(batches, device, in_process):
-    """Yield the samples; those that this process loads or transforms see reproducible randomness.
+    """Yield the samples of each batch, and its size.
 
-    The generators are put back before each batch is handed over.
+    Samples that this process loads or transforms see reproducible randomness. The generators are
+    put back before each batch is handed over.
     """
     if not in_process:
-        yield from (x for x, _ in batches)
+        yield from ((x, len(target)) for x, (target, _, _) in batches)
         return
     with seeded(0, device):
         iterator, state = iter(batches), rng_state(device)
@@ -70,7 +76,7 @@ def _samples(batches, device, in_process):
             batch, state = next(iterator, None), rng_state(device)
         if batch is None:
             return
-        yield batch[0]
+        yield batch[0], len(batch[1][0])
 
 
 def _scores(net, module, criterion, x, inputs):

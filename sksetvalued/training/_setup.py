@@ -4,7 +4,6 @@ import inspect
 import multiprocessing
 import os
 from collections.abc import Sequence
-from numbers import Integral
 from typing import NamedTuple
 
 import torch
@@ -14,6 +13,7 @@ from ..inputs import StreamInputs
 from ._callbacks import AveragedWeights, BestEpoch, EpochProgress, lr_scheduler, own_callback
 from ._data import OF_WORKERS
 from ._net import SetNet
+from ._parallel import current_processes
 
 OPTIMIZERS = {
     "adamw": (torch.optim.AdamW, {"fused": True}),
@@ -23,9 +23,6 @@ OPTIMIZERS = {
 
 #: Beginnings of the keys of `net_params`.
 NET_PREFIXES = ("callbacks__", "compile__", "iterator_train__", "iterator_valid__", "optimizer__")
-
-#: Key of `net_params` that is none of these.
-ACCUMULATION = "gradient_accumulation_steps"
 
 #: What can be set of the iterators.
 ITERATOR_KEYS = {
@@ -64,13 +61,15 @@ INSTEAD = {
 def resolve_device(device):
     """Return the device that `device` names; "auto" is CUDA where there is one.
 
+    A fit that several processes share runs on the GPU of each.
+
     Raises
     ------
     ValueError
         When the device does not exist here, or cannot compute.
     """
     if isinstance(device, str) and device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
+        return _own_gpu() if torch.cuda.is_available() else "cpu"
     try:
         resolved = torch.device(device)
         if resolved.type == "cuda" and not torch.cuda.is_available():
@@ -81,7 +80,15 @@ def resolve_device(device):
         raise ValueError(
             f"device={device!r} cannot be used: {reason}. Use 'auto', 'cpu' or 'cuda'."
         ) from error
-    return str(resolved)
+    return _own_gpu() if str(resolved) == "cuda" else str(resolved)
+
+
+def _own_gpu():
+    """Return "cuda", or the GPU of this process where a fit is shared."""
+    if current_processes() is None:
+        return "cuda"
+    own = os.environ.get("LOCAL_RANK", torch.cuda.current_device())
+    return f"cuda:{int(own) % torch.cuda.device_count()}"
 
 
 def resolve_batch_size(batch_size, n_samples, largest=256):
@@ -115,13 +122,10 @@ def check_net_params(net_params):
     """Return `net_params` as a dict, or raise naming the bad key."""
     net_params = dict(net_params or {})
     for key in net_params:
-        if key == ACCUMULATION:
-            _check_accumulation(net_params[key])
-            continue
         if not key.startswith(NET_PREFIXES):
             raise ValueError(
                 f"net_params has an unknown key {key!r}; keys are those of the skorch net, "
-                f"of the form {[f'{prefix}*' for prefix in NET_PREFIXES]}, and {ACCUMULATION!r}."
+                f"of the form {[f'{prefix}*' for prefix in NET_PREFIXES]}."
             )
         part, name = key.split("__", 1)
         known = ITERATOR_KEYS.get(part)
@@ -134,11 +138,6 @@ def check_net_params(net_params):
             instead = OWN_CALLBACKS[name.split("__")[0]]
             raise ValueError(f"net_params cannot set {key!r}: set the parameter {instead}.")
     return net_params
-
-
-def _check_accumulation(value):
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"net_params[{ACCUMULATION!r}] must be an integer >= 1, got {value!r}.")
 
 
 def _check_compile(name, value):
@@ -169,11 +168,15 @@ def optimizer_params(optimizer, defaults, weight_decay):
 def default_workers():
     """Return the number of DataLoader workers for data read from disk.
 
-    None inside a worker process, such as those of joblib: the cores are already taken.
+    None inside a worker process, such as those of joblib: the cores are already taken. The
+    processes of a machine that share a fit share its cores.
     """
-    if multiprocessing.parent_process() is not None:
+    n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    if current_processes() is not None:
+        n_cores //= int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    elif multiprocessing.parent_process() is not None:
         return 0
-    return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1, 8)
+    return min(n_cores, 8)
 
 
 def loader_params(inputs, device):
@@ -226,11 +229,6 @@ def make_net(module, criterion, inputs, monitor, n_batches, options, generator=N
     """
     optimizer, defaults = resolve_optimizer(options.optimizer)
     net_params = check_net_params(options.net_params)
-    if issubclass(optimizer, torch.optim.LBFGS) and net_params.get(ACCUMULATION, 1) > 1:
-        raise ValueError(
-            f"net_params sets {ACCUMULATION!r}, but LBFGS evaluates every batch several times: "
-            "leave it out, or use another optimizer."
-        )
     loader = loader_params(inputs, options.device)
     defaults = optimizer_params(optimizer, defaults, options.weight_decay)
     params = {f"optimizer__{k}": v for k, v in defaults.items()}

@@ -73,7 +73,7 @@ class KeepState(Callback):
                 for name, callback in self._others(net)
             },
             "generator": net.generator.get_state(),
-            "generators": {name: own.__getstate__() for name, own in _generators(net)},
+            "generators": {name: own.__getstate__() for name, own in generators_of(net)},
             "lent": None if self.lent is None else rng_state(self.lent),
         }
 
@@ -90,7 +90,7 @@ class KeepState(Callback):
         for name, callback in self._others(net):
             _to_callback(callback, state["callbacks"][name])
         net.generator.set_state(state["generator"])
-        for name, own in _generators(net):
+        for name, own in generators_of(net):
             own.__setstate__(state["generators"][name])
         if self.lent is not None:
             set_rng_state(state["lent"], self.lent)
@@ -109,7 +109,7 @@ def _parameters(net):
             yield f"{name}.{key}", parameter
 
 
-def _generators(net):
+def generators_of(net):
     """Yield the generators that parts of the network and of the loss own."""
     for name, module in _modules(net):
         for key, part in module.named_modules():
