@@ -9,9 +9,14 @@ import hostile_files
 import numpy as np
 import pytest
 from hostile_files import COMPILER, with_document
+from sklearn.compose import make_column_transformer
 from sklearn.datasets import make_blobs
+from sklearn.decomposition import PCA
+from sklearn.pipeline import make_pipeline, make_union
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from torchvision.transforms import v2
 
-from sksetvalued import AverageKClassifier, load, save
+from sksetvalued import AverageKClassifier, PlugInClassifier, TopKClassifier, load, rules, save
 
 X, Y = make_blobs(120, n_features=5, centers=6, random_state=0)
 IMAGES = np.random.default_rng(0).integers(0, 256, (30, 12, 12, 3), dtype=np.uint8)
@@ -26,6 +31,30 @@ def good(tmp_path_factory):
     """A file of save, the catalogue of changes to which is used."""
     path = tmp_path_factory.mktemp("good") / "m"
     save(fitted(validation_fraction=0.2, warm_start=True), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A file of a Pipeline of many parts."""
+    columns = make_column_transformer(
+        (make_union(StandardScaler(), PCA(2)), [0, 1, 2]),
+        (OneHotEncoder(handle_unknown="ignore"), [3]),
+        remainder="passthrough",
+    )
+    plug_in = PlugInClassifier(TopKClassifier(2, max_epochs=1), rules.AverageError(0.2), cv=2)
+    path = tmp_path_factory.mktemp("whole") / "m"
+    save(make_pipeline(columns, plug_in).fit(np.round(X), Y), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory):
+    """A file of a model of images with its transform."""
+    path = tmp_path_factory.mktemp("seen") / "m"
+    transform = v2.Compose([v2.Resize(9), v2.CenterCrop(8), v2.Normalize([9.0] * 3, [5.0] * 3)])
+    images = IMAGES.transpose(0, 3, 1, 2).astype(np.float32)
+    save(fitted(X=images, y=np.arange(30) % 3, transform=transform, max_epochs=1), path)
     return path
 
 
@@ -68,10 +97,21 @@ class TestCatalogue:
         self.check(report)
         assert report["outcomes"]["refused"] > report["outcomes"]["used"] > 0
 
+    def test_a_sample_of_the_catalogue_in_a_pipeline(self, whole):
+        report = self.run(whole, 211, 3, "whole")
+        self.check(report)
+        assert report["outcomes"]["refused"] > report["outcomes"]["used"] > 0
+
+    def test_a_sample_of_the_catalogue_with_a_transform(self, seen):
+        report = self.run(seen, 199, 5, "images")
+        self.check(report)
+        assert report["outcomes"]["refused"] > report["outcomes"]["used"] > 0
+
     @pytest.mark.slow
     @pytest.mark.timeout(3600)
-    def test_the_catalogue(self, good):
-        report = self.run(good, 1)
+    @pytest.mark.parametrize("form", ["file", "whole", "images"])
+    def test_the_catalogue(self, good, whole, seen, form):
+        report = self.run({"file": good, "whole": whole, "images": seen}[form], 1, 0, form)
         self.check(report)
         assert sum(report["outcomes"].values()) > 8000
 

@@ -19,7 +19,6 @@ from torch import nn
 
 from sksetvalued import (
     AverageKClassifier,
-    PlugInClassifier,
     SparseTopClassifier,
     TopKClassifier,
     load,
@@ -489,8 +488,6 @@ class TestRefusals:
         with pytest.raises(TypeError, match="best_estimator_"):
             save(search, tmp_path / "m")
         save(search.best_estimator_, tmp_path / "m")
-        with pytest.raises(TypeError, match="got PlugInClassifier"):
-            save(PlugInClassifier(search.best_estimator_, None), tmp_path / "m")
 
         class Own(TopKClassifier):
             pass

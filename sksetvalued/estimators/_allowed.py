@@ -11,10 +11,12 @@ import reprlib
 import numpy as np
 import torch
 
+from ..inputs._transforms import STAGES
 from ..losses import LOSSES
 from ..networks._rebuild import named_backbone
 from ..training import OPTIMIZERS, resolve_optimizer
 from ._json import OPTIMIZERS as TORCH_OPTIMIZERS
+from ._transforms import is_transform
 
 #: How the machine of the reader runs: given to `load`, or left at the default.
 OF_THE_MACHINE = ("callbacks", "compile", "device")
@@ -220,6 +222,11 @@ def _auto_or(check):
     return lambda value: value == "auto" if isinstance(value, str) else check(value)
 
 
+def _is_known_transform(value):
+    stages = value.items() if isinstance(value, dict) else [("eval", value)]
+    return all(k in STAGES and (v is None or is_transform(v)) for k, v in stages)
+
+
 PARAMS = {
     "alpha": optional(is_number),
     "backbone": _is_backbone,
@@ -249,7 +256,7 @@ PARAMS = {
     "rule_params": by_name(),
     "scale": optional(is_number),
     "size": lambda value: is_name(value) or is_size(value),
-    "transform": one_of(None),
+    "transform": _is_known_transform,
     "validation_fraction": optional(is_number),
     "verbose": lambda value: is_bool(value) or is_int(value),
     "warm_start": is_bool,

@@ -41,7 +41,7 @@ def pack(document, tensors):
 
 
 def unpack(data):
-    """Return the document and the tensors of a file.
+    """Return the document of a file, without the format, and its tensors.
 
     Parameters
     ----------
@@ -59,7 +59,9 @@ def unpack(data):
         raise ValueError(f"is not a complete file of sksetvalued.save: {error}") from error
     # Copies that are aligned as torch would have them.
     tensors = {name: tensors.pop(name).clone() for name in list(tensors)}
-    return _checked_document(header, tensors), tensors
+    document = _checked_document(header, tensors)
+    del document["format"]
+    return document, tensors
 
 
 def _header(data):

@@ -16,7 +16,7 @@ from ._json import Decoder, NotEncodable, encode
 
 NETWORK = "network."
 #: What is made anew when a file is loaded.
-REBUILT = {"net_", "rule_", "history_", "device_", "_network_params"}
+REBUILT = {"net_", "rule_", "history_", "device_", "_metadata_request", "_network_params"}
 #: The estimators that can be saved, and the rules that they may hold, by name.
 ESTIMATORS = {}
 
@@ -36,9 +36,8 @@ REMEDIES = {
 
 def dump(model):
     """Return the bytes of a file of a fitted estimator."""
-    _check_loss(copy.copy(model))
     tensors = {}
-    return pack(_describe(model, tensors), tensors)
+    return pack(describe_estimator(model, tensors), tensors)
 
 
 def _check_loss(model):
@@ -58,11 +57,12 @@ def _check_loss(model):
         )
 
 
-def _describe(model, tensors):
-    """Return the document of a file, and put the tensors into `tensors`."""
+def describe_estimator(model, tensors):
+    """Return the document of a fitted estimator, and put the tensors into `tensors`."""
+    _check_loss(copy.copy(model))
     module = bare_module(model.net_)
     tensors.update({NETWORK + name: t for name, t in module.state_dict().items()})
-    params, left_out = _of_the_model(model.get_params(deep=False))
+    params, left_out = _of_the_model(model)
     state = training_state(model.net_) if model.net_.resumable else None
     if model.net_.resumable and not _allowed.is_training_state(state):
         left_out.append("optimizer state")
@@ -72,13 +72,13 @@ def _describe(model, tensors):
         k: v for k, v in vars(model).items() if k not in model.get_params() and k not in REBUILT
     }
     return {
-        "versions": _versions(),
+        "versions": versions(),
         "estimator": type(model).__name__,
         "params": _encode_params("params", params, tensors),
         "left_out": left_out,
         "network": _encode_params("network", network, tensors),
         "fitted": _encode_fitted("fitted", fitted, _allowed.FITTED, tensors),
-        "rule": _describe_rule(model, tensors),
+        "rule": describe_rule(getattr(model, "rule_", None), tensors),
         "training": encode(state, tensors, "training"),
         "history": _encode_fitted(
             "history", {"rows": list(model.history_)}, {"rows": _allowed.is_history}, tensors
@@ -86,10 +86,19 @@ def _describe(model, tensors):
     }
 
 
-def _of_the_model(params):
-    """Return the parameters that a file may hold, and the names of those left out."""
+def describe_unfitted(model, tensors):
+    """Return the document of an estimator that is not fitted."""
+    params, left_out = _of_the_model(model)
+    params = _encode_params("params", params, tensors)
+    return {"estimator": type(model).__name__, "params": params, "left_out": left_out}
+
+
+def _of_the_model(model):
+    """Return the parameters that a file may hold, and the names of what is left out."""
+    params = model.get_params(deep=False)
     kept = {k: v for k, v in params.items() if k not in _allowed.OF_THE_MACHINE}
     left_out = [name for name in ("callbacks", "compile") if params[name]]
+    left_out += ["metadata requests"] if hasattr(model, "_metadata_request") else []
     if isinstance(kept["optimizer"], str | type):
         net_params = _allowed.of_the_optimizer(kept["optimizer"], kept["net_params"])
         if net_params.keys() != (kept["net_params"] or {}).keys():
@@ -134,8 +143,8 @@ def own_generators(module):
     return {name: own for name, own in owners.items() if isinstance(own, OwnGenerator)}
 
 
-def _describe_rule(model, tensors):
-    rule = getattr(model, "rule_", None)
+def describe_rule(rule, tensors):
+    """Return the document of a rule, or None."""
     if rule is None:
         return None
     params = rule.get_params(deep=False)
@@ -149,9 +158,10 @@ def _describe_rule(model, tensors):
     }
 
 
-def _versions():
-    versions = {"sksetvalued": __version__, "torch": torch.__version__}
-    return versions | {"numpy": np.__version__, "sklearn": sklearn.__version__}
+def versions():
+    """Return the versions of what writes a file."""
+    own = {"sksetvalued": __version__, "torch": torch.__version__}
+    return own | {"numpy": np.__version__, "sklearn": sklearn.__version__}
 
 
 def _encode_params(group, params, tensors):

@@ -7,6 +7,8 @@ from numbers import Integral, Real
 import numpy as np
 import torch
 
+from ._transforms import NotKnown, described, is_transform, rebuilt
+
 #: Types of the arrays of numbers, little-endian.
 DTYPES = frozenset(np.dtype(code).newbyteorder("<").str for code in "?bhilqBHILQefd")
 OPTIMIZERS = {
@@ -25,18 +27,24 @@ class NotEncodable(Exception):
     """Raised on a value that JSON cannot hold without code."""
 
 
-def encode(value, tensors, name):
+def _refuse(value, name=None):
+    raise NotEncodable(f"{value!r} of type {type(value).__name__}")
+
+
+def encode(value, tensors, name, other=_refuse):
     """Return `value` as JSON.
 
     Parameters
     ----------
     value : object
         None, a boolean, number, string, path, list, tuple, dict with string keys, array,
-        tensor, device or torch optimizer class, nested at will.
+        tensor, device, torch optimizer class or known transform, nested at will.
     tensors : dict
         Receives tensors by name, and arrays of numbers as tensors of bytes.
     name : str
         What names of tensors start with.
+    other : callable
+        Returns the JSON of a value of another type, or raises.
 
     Raises
     ------
@@ -51,10 +59,10 @@ def encode(value, tensors, name):
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, list | tuple):
-        items = [encode(item, tensors, f"{name}.{i}") for i, item in enumerate(value)]
+        items = [encode(item, tensors, f"{name}.{i}", other) for i, item in enumerate(value)]
         return {type(value).__name__: items} if type(value) in (list, tuple) else _refuse(value)
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {"dict": {k: encode(v, tensors, f"{name}.{k}") for k, v in value.items()}}
+        return {"dict": {k: encode(v, tensors, f"{name}.{k}", other) for k, v in value.items()}}
     if isinstance(value, np.ndarray):
         return _encode_array(value, tensors, name)
     if isinstance(value, torch.Tensor):
@@ -64,11 +72,17 @@ def encode(value, tensors, name):
         return str(value)
     if isinstance(value, type) and OPTIMIZERS.get(value.__name__) is value:
         return {"optimizer": value.__name__}
-    return _refuse(value)
+    if is_transform(value):
+        return _encode_transform(value, tensors, name)
+    return other(value, name)
 
 
-def _refuse(value):
-    raise NotEncodable(f"{value!r} of type {type(value).__name__}")
+def _encode_transform(transform, tensors, name):
+    try:
+        kind, params = described(transform)
+    except NotKnown as error:
+        raise NotEncodable(str(error)) from error
+    return {"transform": {"class": kind, "params": encode(params, tensors, name)}}
 
 
 def _encode_array(array, tensors, name):
@@ -78,7 +92,7 @@ def _encode_array(array, tensors, name):
         return {"strings": {**content, "data": [str(item) for item in content["data"]]}}
     dtype = array.dtype.newbyteorder("<")
     if dtype.str not in DTYPES:
-        raise NotEncodable(f"an array of dtype {array.dtype}")
+        raise NotEncodable(f"an array of dtype {array.dtype}, {name}")
     data = np.frombuffer(array.astype(dtype).tobytes(), np.uint8).copy()
     tensors[name] = torch.from_numpy(data)
     return {"array": {"dtype": dtype.str, "shape": shape, "bytes": name}}
@@ -94,6 +108,7 @@ class Decoder:
 
     def __init__(self, tensors):
         self.tensors = tensors
+        self.kinds = DECODERS
         self.free_bytes = FREE_BYTES + sum(t.nbytes for t in tensors.values())
 
     def __call__(self, value):
@@ -111,10 +126,10 @@ class Decoder:
         if len(value) != 1:
             raise ValueError(f"an object with the keys {sorted(value)[:5]}")
         tag, content = next(iter(value.items()))
-        if tag not in DECODERS:
-            raise ValueError(f"an object of unknown kind {tag!r}")
+        if tag not in self.kinds:
+            raise ValueError(f"an object of unknown kind {tag!r:.50}")
         try:
-            return DECODERS[tag](self, content)
+            return self.kinds[tag](self, content)
         except (TypeError, KeyError, AttributeError, OverflowError) as error:
             raise ValueError(f"a malformed {tag}: {error}") from error
 
@@ -162,6 +177,11 @@ class Decoder:
             raise ValueError(f"an unknown optimizer {content!r}")
         return OPTIMIZERS[content]
 
+    def _transform(self, content):
+        if content.keys() != {"class", "params"}:
+            raise ValueError("a malformed transform")
+        return rebuilt(content["class"], self(content["params"]))
+
 
 DECODERS = {
     "array": Decoder._array,
@@ -171,6 +191,7 @@ DECODERS = {
     "optimizer": Decoder._optimizer,
     "strings": Decoder._strings,
     "tensor": Decoder._tensor,
+    "transform": Decoder._transform,
     "tuple": Decoder._tuple,
 }
 

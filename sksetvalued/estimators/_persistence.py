@@ -6,6 +6,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import training
 from ..rules import AverageError, AverageK, PointwiseError, TopK
+from ._compose import ROOTS, dump_whole, rebuild_whole
 from ._describe import ESTIMATORS, dump
 from ._plug_in import PlugInClassifier
 from ._restore import restore
@@ -19,7 +20,7 @@ OF_SEARCHES = [
 
 
 def save(model, path):
-    """Write a fitted estimator to a file that cannot run code when it is loaded.
+    """Write a fitted model to a file that cannot run code when it is loaded.
 
     The tensors are stored as safetensors, all else as JSON in the header of the same file, with
     a checksum of both. The checksum finds damage, not forgery: a file says nothing about who
@@ -31,15 +32,16 @@ def save(model, path):
 
     Parameters
     ----------
-    model : TopKClassifier, AverageKClassifier or SparseTopClassifier
-        Fitted. For a search, save its ``best_estimator_``.
+    model : TopKClassifier, AverageKClassifier, SparseTopClassifier, PlugInClassifier or Pipeline
+        Fitted. Steps of scikit-learn are those of a closed list, which the message for another
+        one tells. For a search, save its ``best_estimator_``.
     path : path-like
         Written whole or not at all, through links, with the mode of the umask unless it is there.
 
     Raises
     ------
     TypeError
-        An estimator of another class.
+        An estimator or a step of another class.
     OSError
         If `path` cannot be written; a `FileNotFoundError` if its folder does not exist.
     ValueError
@@ -64,19 +66,20 @@ def save(model, path):
     >>> np.array_equal(clf.predict_set(X), loaded.predict_set(X))
     True
     """
-    if type(model) is not ESTIMATORS.get(type(model).__name__, (None,))[0]:
+    own = type(model) is ESTIMATORS.get(type(model).__name__, (None,))[0]
+    if not own and type(model) not in ROOTS:
         raise TypeError(
-            f"save writes fitted estimators of {sorted(ESTIMATORS)}, got {type(model).__name__}. "
-            "Write searches, Pipelines and PlugInClassifier to files of skops, and read them with "
-            "trusted=sksetvalued.trusted_types(); or save the `best_estimator_` of a search and "
-            "the last step of a Pipeline by themselves."
+            f"save writes fitted estimators of {sorted(ESTIMATORS)}, PlugInClassifier and "
+            f"Pipelines, got {type(model).__name__}. Save the `best_estimator_` of a search; or "
+            "write it whole with skops.io.dump, and read it with "
+            "trusted=sksetvalued.trusted_types()."
         )
     check_is_fitted(model)
-    write_whole(path, dump(model))
+    write_whole(path, dump(model) if own else dump_whole(model))
 
 
 def load(path, *, device=None, compile=False, net_params=None):
-    """Read a fitted estimator written by :func:`save`. No code in the file is run.
+    """Read a fitted model written by :func:`save`. No code in the file is run.
 
     A file says what a model is and how it was trained. How it runs here is for you to say; a
     warning names what was set in training and is not restored.
@@ -85,7 +88,7 @@ def load(path, *, device=None, compile=False, net_params=None):
     ----------
     path : path-like
     device : str, torch.device or None, default=None
-        The parameter `device` of the estimator; None is its default.
+        The parameter `device` of the estimator, in a Pipeline too; None is its default.
     compile : bool, default=False
         The parameter `compile` of the estimator.
     net_params : dict, optional
@@ -93,7 +96,7 @@ def load(path, *, device=None, compile=False, net_params=None):
 
     Returns
     -------
-    model : TopKClassifier, AverageKClassifier or SparseTopClassifier
+    model : TopKClassifier, AverageKClassifier, SparseTopClassifier, PlugInClassifier or Pipeline
 
     Raises
     ------
@@ -106,7 +109,8 @@ def load(path, *, device=None, compile=False, net_params=None):
     -----
     UserWarning
         If the estimator was trained with callbacks, `compile`, weights from a file or other
-        `net_params`, which are not restored.
+        `net_params`, or a step with `n_jobs` or `memory`, which are not restored; and, in a
+        Pipeline, of another version of scikit-learn.
 
     See Also
     --------
@@ -128,7 +132,7 @@ def load(path, *, device=None, compile=False, net_params=None):
     training.resolve_device(here["device"])
     with open(path, "rb") as file:
         data = file.read()
-    return restore(data, name, here)
+    return restore(data, name, here, rebuild_whole)
 
 
 def trusted_types():

@@ -24,11 +24,13 @@ OPTIONAL = {
 OF_LABEL_SETS = {"average_size_", "largest_size_", "_form", "_seen", "_shift_invariant"}
 #: What a document holds.
 PARTS = {
-    *("estimator", "fitted", "format", "history", "left_out", "network", "params", "rule"),
-    *("training", "versions"),
+    *("estimator", "fitted", "history", "left_out", "network", "params", "rule", "training"),
+    "versions",
 }
 #: What may be left out of it.
-LEFT_OUT = {"callbacks", "compile", "net_params", "optimizer state", "weights"}
+LEFT_OUT = {
+    *("callbacks", "compile", "metadata requests", "net_params", "optimizer state", "weights")
+}
 #: What can be wrong with a description that is well formed.
 OF_DESCRIPTIONS = (
     *(ValueError, TypeError, KeyError, AttributeError, IndexError, RuntimeError),
@@ -36,7 +38,7 @@ OF_DESCRIPTIONS = (
 )
 
 
-def restore(data, name, here):
+def restore(data, name, here, rebuild=None):
     """Return the estimator that the bytes of a file describe.
 
     Parameters
@@ -46,14 +48,15 @@ def restore(data, name, here):
         What is read, for messages.
     here : dict
         The parameters `device`, `compile` and `net_params`.
+    rebuild : callable, default=:func:`rebuild_estimator`
+        Returns the model of a document.
     """
     try:
         document, tensors = unpack(data)
     except ValueError as error:
         raise ValueError(f"{name} {error}.") from error
     try:
-        model = _rebuild(document, tensors, here)
-        left_out = _left_out(document, here)
+        model, left_out = (rebuild or rebuild_estimator)(document, tensors, here)
     except OF_DESCRIPTIONS as error:
         raise ValueError(
             f"{name} does not describe an estimator that this version can build: "
@@ -61,8 +64,9 @@ def restore(data, name, here):
         ) from error
     if left_out:
         warnings.warn(
-            f"{', '.join(left_out)} of the training are not restored from {name}: they concern "
-            "the machine or hold code. Give them to load, or use set_params, to train further.",
+            f"{', '.join(sorted(left_out))} of the training are not restored from {name}: they "
+            "concern the machine or hold code. Give them to load, or use set_params, to train "
+            "further.",
             UserWarning,
             stacklevel=3,
         )
@@ -74,16 +78,38 @@ def _left_out(document, here):
     names = set(document["left_out"])
     if not names <= LEFT_OUT:
         raise ValueError(f"it leaves out {sorted(names)[:5]}")
-    return sorted(name for name in names if not here.get(name))
+    return {name for name in names if not here.get(name)}
 
 
-def _rebuild(document, tensors, here):
-    """Return the estimator that a document describes."""
-    if document.keys() != PARTS:
+def rebuild_unfitted(document, tensors, here):
+    """Return an estimator that is not fitted, and the names of what is not restored."""
+    if document.keys() != {"estimator", "left_out", "params"}:
         raise ValueError(f"its parts are {sorted(document)}")
+    cls, _ = _classes(document)
+    params = _params(document["params"], set(cls._get_param_names()), Decoder(tensors), here)
+    return cls(**params), _left_out(document, here)
+
+
+def _classes(document):
+    """Return the class of an estimator and that of its rule."""
     if document["estimator"] not in ESTIMATORS:
         raise ValueError(f"its estimator {document['estimator']!r:.50} is unknown")
-    cls, rule = ESTIMATORS[document["estimator"]]
+    return ESTIMATORS[document["estimator"]]
+
+
+def rebuild_estimator(document, tensors, here):
+    """Return the estimator that a document describes, and the names of what is not restored.
+
+    Parameters
+    ----------
+    document, tensors : dict
+        As :func:`unpack` returns them.
+    here : dict
+        The parameters `device`, `compile` and `net_params`.
+    """
+    if document.keys() != PARTS:
+        raise ValueError(f"its parts are {sorted(document)}")
+    cls, rule = _classes(document)
     decode = Decoder(tensors)
     model = cls(**_params(document["params"], set(cls._get_param_names()), decode, here))
     vars(model).update(_decoded("the attribute", document["fitted"], decode, _allowed.FITTED))
@@ -92,7 +118,7 @@ def _rebuild(document, tensors, here):
         raise ValueError(f"its network has the parts {sorted(network)}")
     model._network_params = {**network, "weights": None}
     if document["rule"] is not None:
-        model.rule_ = _rebuild_rule(rule, document["rule"], decode)
+        model.rule_ = rebuild_rule(rule, document["rule"], decode)
     _check_agreement(model)
     model.device_ = training.resolve_device(model.device)
     model.net_ = _rebuild_net(model, tensors)
@@ -100,7 +126,7 @@ def _rebuild(document, tensors, here):
     known = {"rows": _allowed.is_history}
     history = _decoded("the history", document["history"], decode, known)
     model.history_ = model.net_.history = History(history["rows"])
-    return model
+    return model, _left_out(document, here)
 
 
 def _restore_training(model, state):
@@ -153,8 +179,11 @@ def _params(params, names, decode, here):
     return {**params, "compile": here["compile"], "device": here["device"]}
 
 
-def _rebuild_rule(cls, document, decode):
-    """Return the rule as it was fitted; the parameters of the model may have changed since."""
+def rebuild_rule(cls, document, decode):
+    """Return the rule as it was fitted; the parameters of the model may have changed since.
+
+    One without any attribute was not fitted.
+    """
     if document.keys() != {"fitted", "params", "rule"}:
         raise ValueError(f"its rule has the parts {sorted(document)}")
     if document["rule"] != cls.__name__:
@@ -162,13 +191,24 @@ def _rebuild_rule(cls, document, decode):
     known = dict.fromkeys(cls._get_param_names(), _allowed.is_plain)
     rule = cls(**_decoded("the parameter", document["params"], decode, known))
     fitted = _decoded("the attribute", document["fitted"], decode, _allowed.RULE)
-    expected = vars(cls(1).fit(np.zeros((1, 2)))).keys() - known.keys()
+    if not fitted:
+        return rule
+    expected = _attributes(cls) - known.keys()
     if fitted.keys() != expected:
         raise ValueError(f"its rule has the attributes {sorted(fitted)}")
     vars(rule).update(fitted)
-    if hasattr(rule, "_threshold") and rule._threshold is None and not rule._every_class:
+    if getattr(rule, "_threshold", 0) is None and not getattr(rule, "_every_class", False):
         raise ValueError("its rule has no threshold")
     return rule
+
+
+def _attributes(cls):
+    """Return the names of the attributes of a fitted rule."""
+    share = 0.5 if "error" in cls._get_param_names() else 1
+    with warnings.catch_warnings():
+        # Of how few samples these are.
+        warnings.simplefilter("ignore", UserWarning)
+        return vars(cls(share).fit(np.full((1, 2), 0.5), np.zeros(1, dtype=int))).keys()
 
 
 def _check_agreement(model):
@@ -179,6 +219,8 @@ def _check_agreement(model):
     if not wanted <= names <= wanted | OPTIONAL:
         raise ValueError(f"it has the attributes {sorted(names)}")
     rule = getattr(model, "rule_", None)
+    if rule is not None and not hasattr(rule, "n_classes_"):
+        raise ValueError("its rule is not fitted")
     if rule is None and not isinstance(model, DeepLabelSetClassifier):
         raise ValueError("it has no rule")
     n_classes = len(model.classes_)

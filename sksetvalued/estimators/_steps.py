@@ -1,0 +1,229 @@
+"""Steps of scikit-learn that a file may hold, and what it may set of them: closed lists.
+
+A step is its parameters and what `fit` found: numbers, strings and arrays. Classes are listed
+whose predictions are arithmetic of NumPy on them, which checks its indices. Trees, neighbours and
+kernel machines hand theirs to compiled code that believes them.
+"""
+
+import importlib
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+from ._allowed import SHORT, NotAllowed, is_bool, is_int, one_of
+
+LARGEST_NGRAM = 30
+MOST_BRANCHES = 100
+#: Repetitions without groups: the time of a search grows as a power of the length of the text.
+MOST_REPETITIONS = 3
+#: How the machine of the reader runs: left at the default.
+OF_THE_MACHINE = {"memory", "n_jobs"}
+#: What concerns `fit` only, or this process.
+OF_THE_PROCESS = {"_metadata_request", "_sklearn_version", "_stop_words_id"}
+
+
+class Step(NamedTuple):
+    """What a file may hold of a class: private attributes, other steps, and what is checked."""
+
+    path: str
+    private: frozenset = frozenset()
+    holds_steps: bool = False
+    check: object = None
+
+    @property
+    def cls(self):
+        """The class, whose module is imported at need."""
+        module, _, name = self.path.rpartition(".")
+        return getattr(importlib.import_module(f"sklearn.{module}"), name)
+
+
+# -- what must agree ------------------------------------------------------------------------
+
+
+def _check_vocabulary(vectorizer):
+    """Raise unless the columns of the words are those of a matrix."""
+    vocabulary = getattr(vectorizer, "vocabulary_", {})
+    columns = sorted(vocabulary.values()) if isinstance(vocabulary, dict) else None
+    if columns != list(range(len(vocabulary))):
+        raise NotAllowed("its vocabulary does not number its words")
+
+
+def _check_categories(encoder):
+    """Raise unless the columns of a one-hot matrix follow from the categories."""
+    if not hasattr(encoder, "categories_"):
+        return
+    sizes = [len(categories) for categories in encoder.categories_]
+    fits = all(map(_are_categories, encoder.categories_))
+    fits = fits and not getattr(encoder, "_infrequent_enabled", False)
+    if hasattr(encoder, "drop"):
+        fits = fits and getattr(encoder, "_n_features_outs", None) == sizes
+        fits = fits and encoder._drop_idx_after_grouping is None and encoder.drop is None
+    if not fits:
+        raise NotAllowed(
+            "its categories are grouped, dropped or not in order, which files do not hold"
+        )
+
+
+def _are_categories(values):
+    if not isinstance(values, np.ndarray) or values.ndim != 1:
+        return False
+    if values.dtype.kind not in "biuf":
+        return len(set(values.tolist())) == len(values)
+    return bool((values[1:] > values[:-1]).all())
+
+
+def _check_imputer(imputer):
+    if getattr(imputer, "indicator_", None) is not None:
+        raise NotAllowed("it adds an indicator, which files do not hold")
+
+
+SIMPLE = {
+    "decomposition": ("TruncatedSVD",),
+    "discriminant_analysis": ("QuadraticDiscriminantAnalysis",),
+    "feature_extraction.text": ("TfidfTransformer",),
+    "feature_selection": ("VarianceThreshold",),
+    "linear_model": ("LogisticRegression",),
+    "naive_bayes": ("BernoulliNB", "ComplementNB", "GaussianNB", "MultinomialNB"),
+    "preprocessing": (
+        *("Binarizer", "FunctionTransformer", "LabelBinarizer", "MaxAbsScaler", "MinMaxScaler"),
+        *("Normalizer", "QuantileTransformer", "RobustScaler", "StandardScaler"),
+    ),
+    "svm": ("LinearSVC",),
+}
+OTHERS = [
+    Step("decomposition.PCA", frozenset({"_fit_svd_solver"})),
+    Step(
+        "discriminant_analysis.LinearDiscriminantAnalysis",
+        frozenset({"_max_components", "_n_features_out"}),
+    ),
+    Step("impute.SimpleImputer", frozenset({"_fill_dtype", "_fit_dtype"}), check=_check_imputer),
+    Step(
+        "preprocessing.OneHotEncoder",
+        frozenset({"_drop_idx_after_grouping", "_infrequent_enabled", "_n_features_outs"}),
+        check=_check_categories,
+    ),
+    Step(
+        "preprocessing.OrdinalEncoder",
+        frozenset({"_infrequent_enabled", "_missing_indices"}),
+        check=_check_categories,
+    ),
+    Step("feature_extraction.text.CountVectorizer", check=_check_vocabulary),
+    Step(
+        "feature_extraction.text.TfidfVectorizer",
+        frozenset({"_tfidf"}),
+        holds_steps=True,
+        check=_check_vocabulary,
+    ),
+    Step("preprocessing.PowerTransformer", frozenset({"_scaler"}), holds_steps=True),
+    Step("linear_model.RidgeClassifier", frozenset({"_label_binarizer"}), holds_steps=True),
+    Step("pipeline.Pipeline", holds_steps=True),
+    Step("pipeline.FeatureUnion", holds_steps=True),
+    Step("frozen.FrozenEstimator", holds_steps=True),
+    Step(
+        "compose.ColumnTransformer",
+        frozenset({"_columns", "_n_features", "_remainder", "_transformer_to_input_indices"}),
+        holds_steps=True,
+    ),
+]
+#: By the name of the class.
+STEPS = {
+    step.path.rpartition(".")[2]: step
+    for step in [
+        *(Step(f"{module}.{name}") for module, names in SIMPLE.items() for name in names),
+        *OTHERS,
+    ]
+}
+
+
+# -- parameters -----------------------------------------------------------------------------
+
+
+def _is_pattern(value):
+    """Return whether `value` is a regular expression that cannot take for ever."""
+    if not isinstance(value, str):
+        return value is None
+    bare = value.removeprefix("(?u)")
+    n_repetitions = len(re.findall(r"[*+?{]", bare))
+    return len(bare) < 200 and "(" not in bare and n_repetitions <= MOST_REPETITIONS
+
+
+def _is_range(value):
+    return (
+        isinstance(value, tuple | list)
+        and len(value) == 2
+        and all(type(n) is int and 1 <= n <= LARGEST_NGRAM for n in value)
+    )
+
+
+def _are_branches(value):
+    return isinstance(value, list) and len(value) <= MOST_BRANCHES
+
+
+#: By the name of the parameter, whatever the class.
+PARAMS = {
+    **dict.fromkeys(("steps", "transformer_list", "transformers", "transformers_"), _are_branches),
+    **dict.fromkeys(OF_THE_MACHINE, one_of(None)),
+    "input": one_of("content"),
+    "kw_args": one_of(None),
+    "inv_kw_args": one_of(None),
+    "ngram_range": _is_range,
+    "random_state": lambda value: value is None or type(value) is int,
+    "token_pattern": _is_pattern,
+    "verbose": lambda value: is_bool(value) or is_int(value),
+}
+
+
+def _is_output(value):
+    known = isinstance(value, dict) and value.keys() == {"transform"}
+    return known and value["transform"] in (None, "default", "pandas", "polars")
+
+
+def state_of(step):
+    """Return the parameters and the attributes of a step, and the names of what is left out.
+
+    Parameters
+    ----------
+    step : estimator
+        Of a class in :data:`STEPS`.
+    """
+    params = step.get_params(deep=False)
+    left_out = {k for k in OF_THE_MACHINE & params.keys() if params[k] is not None}
+    fitted = {k: v for k, v in vars(step).items() if k not in params and k not in OF_THE_PROCESS}
+    if "_metadata_request" in vars(step):
+        left_out.add("metadata requests")
+    return params | dict.fromkeys(left_out & params.keys()), fitted, left_out
+
+
+def built(name, params, fitted):
+    """Return the step that parameters and attributes describe.
+
+    Raises
+    ------
+    NotAllowed, ValueError, TypeError
+        What a file may not set.
+    """
+    step = STEPS[name]
+    cls = step.cls
+    names = set(cls._get_param_names())
+    if not params.keys() <= names:
+        raise NotAllowed(f"{name} has no parameters {sorted(params.keys() - names)[:5]}")
+    for key, value in (params | fitted).items():
+        if key in PARAMS and not PARAMS[key](value):
+            raise NotAllowed(f"no file may set {key} of {name} to {SHORT.repr(value)}")
+    for key, value in fitted.items():
+        if not (_is_output(value) if key == "_sklearn_output_config" else _is_fitted(key, step)):
+            raise NotAllowed(f"no file may set {key!r:.50} of {name}")
+    model = cls(**params)
+    vars(model).update(fitted)
+    if hasattr(model, "_parameter_constraints"):
+        model._validate_params()
+    if step.check is not None:
+        step.check(model)
+    return model
+
+
+def _is_fitted(name, step):
+    """Return whether an attribute is one that `fit` sets, and hides none of the class."""
+    public = name.endswith("_") and not name.startswith("_") and not hasattr(step.cls, name)
+    return name in step.private or public

@@ -1,0 +1,358 @@
+"""Files of save of Pipelines, PlugInClassifier and known transforms: closed lists of parts."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hostile_files import document_of, signed
+from sklearn.base import clone
+from sklearn.compose import make_column_transformer
+from sklearn.datasets import make_blobs
+from sklearn.decomposition import PCA
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.exceptions import InconsistentVersionWarning
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline, make_union
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
+
+from sksetvalued import (
+    AverageKClassifier,
+    PlugInClassifier,
+    TopKClassifier,
+    load,
+    predict_set,
+    rules,
+    save,
+)
+from sksetvalued.estimators import _steps
+from sksetvalued.estimators._compose import _Reader
+from sksetvalued.estimators._json import Decoder, NotEncodable, encode
+from sksetvalued.estimators._steps import STEPS
+from sksetvalued.estimators._transforms import NAMES, is_transform
+
+X, Y = make_blobs(120, n_features=5, centers=6, random_state=0)
+X = np.abs(X)
+FRAME = pd.DataFrame(X, columns=list("abcde")).assign(sort=np.where(X[:, 0] > 4, "u", "v"))
+TEXTS = np.array(["one two", "two three four", "four five"] * 40)
+QUICK = {"k": 2, "max_epochs": 1, "backbone": (4,), "random_state": 0}
+DEEP = TopKClassifier(**QUICK)
+LINEAR = LogisticRegression(max_iter=20, tol=1)
+HOLDERS = {"Pipeline", "FeatureUnion", "ColumnTransformer", "FrozenEstimator"}
+
+
+def saved_and_loaded(model, folder, **here):
+    save(model, folder / "m")
+    return load(folder / "m", **here)
+
+
+def step(name):
+    """Return a step by its name, alone or before the labels, and the samples that it takes."""
+    model = STEPS[name].cls()
+    if "Vectorizer" in name:
+        return model, TEXTS
+    if name == "TfidfTransformer":
+        return model, np.round(X)
+    if name == "OneHotEncoder":
+        return model.set_params(handle_unknown="ignore"), np.round(X)
+    return (model.set_params(n_quantiles=20) if name == "QuantileTransformer" else model), X
+
+
+@pytest.mark.parametrize("name", sorted(STEPS.keys() - HOLDERS - {"LabelBinarizer"}))
+def test_every_class_of_the_list_comes_back(tmp_path, name):
+    model, samples = step(name)
+    if hasattr(model, "predict"):
+        whole = PlugInClassifier(model, rules.AverageK(2), cv=2).fit(samples, Y)
+    else:
+        last = PlugInClassifier(LINEAR, rules.TopK(2), cv=2)
+        whole = make_pipeline(model, last).fit(samples, Y)
+    loaded = saved_and_loaded(whole, tmp_path)
+    np.testing.assert_array_equal(predict_set(loaded, samples), predict_set(whole, samples))
+    assert repr(loaded) == repr(whole)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        rules.AverageK(1.5, objective="macro"),
+        rules.AverageError(0.2, coverage="class"),
+        rules.AverageError(0.1, log_scores=True),
+        rules.PointwiseError(0.2),
+    ],
+    ids=repr,
+)
+def test_every_rule_comes_back(tmp_path, rule):
+    model = PlugInClassifier(LINEAR, rule, cv=2).fit(X, Y)
+    loaded = saved_and_loaded(model, tmp_path)
+    assert vars(loaded.rule_).keys() == vars(model.rule_).keys()
+    np.testing.assert_array_equal(loaded.predict_set(X), model.predict_set(X))
+    np.testing.assert_array_equal(*(clone(m).fit(X, Y).predict_set(X) for m in (loaded, model)))
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """A Pipeline of many parts: columns, branches, a network and a rule around it."""
+    columns = make_column_transformer(
+        (make_union(StandardScaler(), PCA(2, random_state=0)), ["a", "b", "c"]),
+        (OneHotEncoder(), ["sort"]),
+        ("passthrough", slice(3, 5)),
+        ("drop", []),
+    )
+    plug_in = PlugInClassifier(DEEP, rules.AverageError(0.2), cv=2)
+    return make_pipeline(columns, plug_in).fit(FRAME, Y)
+
+
+def test_a_pipeline_of_many_parts(tmp_path, whole):
+    loaded = saved_and_loaded(whole, tmp_path)
+    np.testing.assert_array_equal(predict_set(loaded, FRAME), predict_set(whole, FRAME))
+    assert loaded.get_params().keys() == whole.get_params().keys()
+    fresh = [predict_set(clone(m).fit(FRAME, Y), FRAME) for m in (loaded, whole)]
+    np.testing.assert_array_equal(*fresh)
+
+
+def test_the_best_pipeline_of_a_search(tmp_path):
+    search = GridSearchCV(make_pipeline(StandardScaler(), DEEP), {"topkclassifier__k": [1]}, cv=2)
+    search.fit(X, Y)
+    with pytest.raises(TypeError, match="best_estimator_"):
+        save(search, tmp_path / "m")
+    loaded = saved_and_loaded(search.best_estimator_, tmp_path)
+    np.testing.assert_array_equal(predict_set(loaded, X), predict_set(search, X))
+
+
+def test_a_classifier_fitted_before_is_stored_once(tmp_path):
+    deep = clone(DEEP).fit(X, Y)
+    model = PlugInClassifier(deep, rules.AverageError(0.2), cv="prefit").fit(X, Y)
+    save(deep, tmp_path / "deep")
+    loaded = saved_and_loaded(model, tmp_path)
+    assert loaded.estimator is loaded.estimator_
+    assert (tmp_path / "m").stat().st_size < 1.5 * (tmp_path / "deep").stat().st_size
+    frozen = PlugInClassifier(FrozenEstimator(deep), rules.TopK(2), cv="prefit").fit(X, Y)
+    loaded = saved_and_loaded(frozen, tmp_path)
+    np.testing.assert_array_equal(loaded.predict_set(X), frozen.predict_set(X))
+
+
+def test_how_the_machine_runs_is_not_in_the_file(tmp_path):
+    union = make_union(StandardScaler(), n_jobs=1)
+    last = AverageKClassifier(**QUICK, net_params={"iterator_train__num_workers": 0})
+    model = make_pipeline(union, last, memory=str(tmp_path / "cache")).fit(X, Y)
+    with pytest.warns(UserWarning, match="^memory, n_jobs, net_params of the training"):
+        loaded = saved_and_loaded(model, tmp_path)
+    assert loaded.memory is None
+    assert loaded[0].n_jobs is None
+    assert model.memory is not None
+    with pytest.warns(UserWarning, match="^memory, n_jobs of"):
+        given = load(tmp_path / "m", net_params={"iterator_valid__num_workers": 0}, device="cpu")
+    assert given[-1].device == "cpu"
+    np.testing.assert_array_equal(predict_set(given, X), predict_set(model, X))
+
+
+def test_another_version_of_scikit_learn(tmp_path, whole):
+    save(whole, tmp_path / "m")
+    content = (tmp_path / "m").read_bytes()
+    document = document_of(content)
+    document["versions"]["sklearn"] = "1.0"
+    (tmp_path / "m").write_bytes(signed(json.dumps(document), content))
+    with pytest.warns(InconsistentVersionWarning, match=r"1\.0"):
+        load(tmp_path / "m")
+
+
+@pytest.mark.parametrize(
+    ("model", "kind", "message"),
+    [
+        (RandomForestClassifier(3), TypeError, "is a RandomForestClassifier.*skops"),
+        (
+            make_pipeline(FunctionTransformer(np.log1p), LINEAR),
+            ValueError,
+            "log1p.*skops",
+        ),
+        (
+            make_pipeline(OneHotEncoder(drop="first", handle_unknown="ignore"), LINEAR),
+            ValueError,
+            "drop_idx_",
+        ),
+        (TopKClassifier(**{**QUICK, "backbone": torch.nn.Linear(5, 4)}), ValueError, "backbone"),
+    ],
+)
+def test_what_no_file_may_hold_is_refused_by_name(tmp_path, model, kind, message):
+    plug_in = PlugInClassifier(model, rules.TopK(2), cv="prefit")
+    plug_in.set_params(estimator=model.fit(np.round(X), Y)).fit(np.round(X), Y)
+    with pytest.raises(kind, match=message):
+        save(plug_in, tmp_path / "m")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture(scope="module")
+def texts():
+    return make_pipeline(TfidfVectorizer(), clone(DEEP)).fit(TEXTS, Y)
+
+
+class TestForgedSteps:
+    """Files with their checksum that say what would reach other files, or compiled code."""
+
+    def forged(self, model, folder, path, value):
+        save(model, folder / "m")
+        content = (folder / "m").read_bytes()
+        document = at = document_of(content)
+        for key in path[:-1]:
+            at = at[key]
+        assert path[-1] in at
+        at[path[-1]] = value
+        (folder / "m").write_bytes(signed(json.dumps(document), content))
+        return load(folder / "m")
+
+    @pytest.mark.parametrize(
+        ("part", "name", "value"),
+        [
+            ("params", "input", "filename"),
+            ("params", "token_pattern", "((a+)+)+$"),
+            ("params", "token_pattern", "a*a*a*a*a*b"),
+            ("params", "ngram_range", {"tuple": [1, 10**6]}),
+            ("params", "analyzer", {"step": {"class": "os", "params": {}, "fitted": {}}}),
+            ("fitted", "vocabulary_", {"dict": {"one": 10**9}}),
+            ("fitted", "vocabulary_", {"dict": {"one": 0, "two": 0}}),
+            ("fitted", "_tfidf", {"tensor": "0.network.head.weight"}),
+        ],
+    )
+    def test_of_texts(self, texts, tmp_path, part, name, value):
+        steps = ("model", "step", "params", "dict", "steps", "list", 0, "tuple", 1)
+        path = (*steps, "step", part, "dict", name)
+        with pytest.raises(ValueError, match="does not describe"):
+            self.forged(texts, tmp_path, path, value)
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [("_n_features_outs", {"list": [1] * 5}), ("categories_", {"list": []})],
+    )
+    def test_columns_that_do_not_follow_from_the_categories(self, tmp_path, name, value):
+        encoder = OneHotEncoder(handle_unknown="ignore")
+        model = make_pipeline(encoder, DEEP).fit(np.round(X), Y)
+        steps = ("model", "step", "params", "dict", "steps", "list", 0, "tuple", 1)
+        with pytest.raises(ValueError, match="categories are"):
+            self.forged(model, tmp_path, (*steps, "step", "fitted", "dict", name), value)
+
+    def test_attributes_of_the_class(self):
+        for name, fitted in (
+            ("StandardScaler", {"transform": 1}),
+            ("StandardScaler", {"__class__": 1}),
+            ("StandardScaler", {"_sneaky": 1}),
+            ("TfidfVectorizer", {"idf_": 1}),
+        ):
+            with pytest.raises(ValueError, match=f"no file may set .* of {name}"):
+                _steps.built(name, {}, fitted)
+        with pytest.raises(ValueError, match="'with_mean' parameter"):
+            _steps.built("StandardScaler", {"with_mean": "yes"}, {})
+
+    def test_a_step_holds_no_other_unless_it_is_made_of_them(self):
+        inner = {
+            "step": {"class": "StandardScaler", "params": {"dict": {}}, "fitted": {"dict": {}}}
+        }
+
+        read = _Reader({}, {"compile": False, "device": "cpu", "net_params": {}})
+        assert type(read(inner)) is StandardScaler
+        outer = json.loads(json.dumps(inner))
+        outer["step"]["fitted"]["dict"]["mean_"] = inner
+        with pytest.raises(ValueError, match="unknown kind 'step'"):
+            read(outer)
+
+
+# -- transforms -----------------------------------------------------------------------------
+
+ARGUMENTS = {
+    "CenterCrop": [20],
+    "ColorJitter": [0.2, 0.3, 0, 0.1],
+    "ConvertImageDtype": [torch.float32],
+    "FiveCrop": [10],
+    "GaussianBlur": [3],
+    "Normalize": [(0.1, 0.2, 0.3), (1, 2, 3)],
+    "Pad": [(2, 3)],
+    "RandomCrop": [20, 4],
+    "RandomResizedCrop": [16],
+    "RandomRotation": [10],
+    "Resize": [[20, 30]],
+    "TenCrop": [10, True],
+    "ToDtype": [torch.float32, True],
+}
+IMAGES = np.random.default_rng(0).integers(0, 256, (30, 12, 12, 3), dtype=np.uint8)
+
+
+def there_and_back(value):
+    tensors = {}
+    return Decoder(tensors)(json.loads(json.dumps(encode(value, tensors, "x"))))
+
+
+@pytest.mark.parametrize("module", ["torchvision.transforms", "torchvision.transforms.v2"])
+def test_every_transform_of_the_list_comes_back(module):
+    from PIL import Image
+
+    transforms = pytest.importorskip(module)
+    image = torch.randint(0, 256, (3, 40, 50), dtype=torch.uint8)
+    for name in sorted(n for n in NAMES if hasattr(transforms, n)):
+        given = [[transforms.CenterCrop(20)]] if name == "Compose" else ARGUMENTS.get(name, [])
+        before = getattr(transforms, name)(*given)
+        after = there_and_back(before)
+        assert type(after) is type(before)
+        seen = image / 255 if name in ("Normalize", "RandomErasing") else image
+        if name in ("ToTensor", "PILToTensor"):
+            seen = Image.fromarray(image.permute(1, 2, 0).numpy())
+        outcomes = []
+        for transform in (before, after):
+            torch.manual_seed(0)
+            outcomes.append(transform(seen))
+        torch.testing.assert_close(*outcomes, rtol=0, atol=0)
+
+
+def test_what_torchvision_gives_with_weights_comes_back():
+    from torchvision.models import ResNet18_Weights
+
+    transform = ResNet18_Weights.IMAGENET1K_V1.transforms(crop_size=20)
+    image = torch.randint(0, 256, (3, 40, 50), dtype=torch.uint8)
+    assert torch.equal(there_and_back(transform)(image), transform(image))
+
+
+def test_transforms_that_no_file_may_hold():
+    from torchvision import transforms as v1
+    from torchvision.transforms import v2
+
+    hooked = v2.Resize(8)
+    hooked.register_forward_hook(print)
+
+    class Own(v2.Resize):
+        pass
+
+    for transform in (
+        *(v1.Lambda(len), v2.Compose([len]), v2.RandomApply([v2.Resize(3)]), hooked),
+        *(v2.Resize(100_000), v2.Pad(1000), v2.RandomRotation(4, expand=True)),
+        v2.Compose([v2.Identity()] * 21),
+    ):
+        with pytest.raises(NotEncodable):
+            there_and_back(transform)
+    assert not is_transform(Own(3))
+    for kind, params in (
+        ("v2.Lambda", {"function": "print"}),
+        ("os.system", {}),
+        ("v2.Resize", {"size": 8, "forward": 1}),
+        ("preset.Compose", {}),
+    ):
+        content = {"transform": {"class": kind, "params": {"dict": params}}}
+        with pytest.raises(ValueError, match="transform"):
+            Decoder({})(content)
+
+
+def test_a_model_with_its_transform(tmp_path):
+    from torchvision.transforms import v2
+
+    transform = {
+        "train": v2.Compose([v2.RandomHorizontalFlip(), v2.Resize(8)]),
+        "eval": v2.FiveCrop(8),
+    }
+    images = np.moveaxis(IMAGES, 3, 1)
+    model = TopKClassifier(1, transform=transform, max_epochs=1, random_state=0)
+    model.fit(torch.from_numpy(images), np.arange(30) % 3)
+    loaded = saved_and_loaded(model, tmp_path)
+    samples = torch.from_numpy(images)
+    np.testing.assert_array_equal(loaded.predict_proba(samples), model.predict_proba(samples))
+    assert loaded.get_params()["transform"]["train"].transforms[1].size == [8]
