@@ -169,6 +169,50 @@ def test_files_hold_the_sets_for_any_number_of_samples(tmp_path, name):
     assert json.loads(json.loads(extra["sksetvalued.json"])["classes"]) == model.classes_.tolist()
 
 
+class MeanToken(nn.Module):
+    """The mean over the tokens that a mask keeps, after they saw each other."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(32, 8)
+        self.mix = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, input_ids, attention_mask):
+        x, keep = self.table(input_ids), attention_mask.unsqueeze(2).float()
+        x = x + self.mix(x, x, x, key_padding_mask=attention_mask == 0, need_weights=False)[0]
+        return (x * keep).sum(1) / keep.sum(1)
+
+
+@pytest.mark.parametrize("suffix", [".pt2", ".onnx"])
+def test_parts_of_samples_are_inputs_by_their_names(tmp_path, suffix):
+    rng = np.random.default_rng(0)
+    mask = (np.arange(8) < rng.integers(2, 9, 90)[:, None]).astype(np.int64)
+    tokens = {"input_ids": rng.integers(1, 32, (90, 8)), "attention_mask": mask}
+    clf = AverageKClassifier(1.5, backbone=MeanToken(), max_epochs=1, random_state=0)
+    clf.fit(tokens, tokens["input_ids"][:, 0] % 4)
+    path = tmp_path / f"model{suffix}"
+
+    def tensors(part):
+        return {name: torch.from_numpy(value) for name, value in part.items()}
+
+    if suffix == ".onnx":
+        runtime = pytest.importorskip("onnxruntime", reason="extra 'onnx' is not installed")
+        pytest.importorskip("onnxscript", reason="extra 'onnx' is not installed")
+        export(clf, path)
+        session = runtime.InferenceSession(path)
+        assert {value.name for value in session.get_inputs()} == tokens.keys()
+        run = session.run
+    else:
+        export(clf, path)
+        module = torch.export.load(path).module()
+        run = lambda names, part: [module(tensors(part))[0]]  # noqa: E731
+    for n, length in ((1, 8), (5, 5), (90, 8)):
+        part = {name: value[:n, :length].copy() for name, value in tokens.items()}
+        expected = clf.predict_set(part)
+        np.testing.assert_array_equal(run(["sets"], part)[0], expected)
+        np.testing.assert_array_equal(to_torch(clf)(tensors(part))[0], expected)
+
+
 @pytest.mark.parametrize("name", IN_FILES)
 def test_onnx_files_hold_the_sets_without_torch_and_without_the_package(tmp_path, name):
     pytest.importorskip("onnxruntime", reason="extra 'onnx' is not installed")

@@ -98,20 +98,20 @@ class TestCatalogue:
         assert report["outcomes"]["refused"] > report["outcomes"]["used"] > 0
 
     def test_a_sample_of_the_catalogue_in_a_pipeline(self, whole):
-        report = self.run(whole, 211, 3, "whole")
+        report = self.run(whole, 499, 3, "whole")
         self.check(report)
         assert report["outcomes"]["refused"] > report["outcomes"]["used"] > 0
 
     def test_a_sample_of_the_catalogue_with_a_transform(self, seen):
-        report = self.run(seen, 199, 5, "images")
+        report = self.run(seen, 211, 5, "images")
         self.check(report)
         assert report["outcomes"]["refused"] > report["outcomes"]["used"] > 0
 
     @pytest.mark.slow
     @pytest.mark.timeout(3600)
-    @pytest.mark.parametrize("form", ["file", "whole", "images"])
-    def test_the_catalogue(self, good, whole, seen, form):
-        report = self.run({"file": good, "whole": whole, "images": seen}[form], 1, 0, form)
+    @pytest.mark.parametrize(("form", "stride"), [("file", 1), ("whole", 5), ("images", 1)])
+    def test_the_catalogue(self, good, whole, seen, form, stride):
+        report = self.run({"file": good, "whole": whole, "images": seen}[form], stride, 0, form)
         self.check(report)
         assert sum(report["outcomes"].values()) > 8000
 

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._predict import unwrap
 from .._version import __version__
 from ..estimators import SparseTopClassifier
-from ._module import example_batch, exportable, to_torch
+from ._module import dynamic_shapes, example_batch, exportable, to_torch
 from ._pipelines import onnx_graph, pipeline_graph
 
 SUFFIXES = (".pt2", ".onnx")
@@ -131,12 +131,15 @@ def _describe_rule(rule):
 
 def _write_pt2(module, batch, path, description):
     n_samples = torch.export.Dim("n_samples", min=1)
-    program = torch.export.export(module, (batch,), dynamic_shapes=({0: n_samples},))
+    program = torch.export.export(
+        module, (batch,), dynamic_shapes=(dynamic_shapes(batch, n_samples),)
+    )
     torch.export.save(program, path, extra_files={DOCUMENT: json.dumps(description)})
 
 
 def _write_onnx(module, batch, path, description):
-    program = onnx_graph(module, batch, input_names=["X"], output_names=["sets", "scores"])
+    names = list(batch) if isinstance(batch, dict) else ["X"]
+    program = onnx_graph(module, batch, input_names=names, output_names=["sets", "scores"])
     program.model.metadata_props.update(description)
     program.save(path)
 

@@ -13,7 +13,7 @@ from .._predict import unwrap
 from ..estimators import PlugInClassifier, SparseTopClassifier
 from ..estimators._deep import DeepEstimator, bare_module
 from ..estimators._unsmooth import unsmoothed
-from ..inputs import is_image
+from ..inputs import NamedTensors, is_image, zeros_of
 from . import _masks
 from ._rules import rule_module
 
@@ -122,8 +122,9 @@ class SetModule(nn.Module):
 
         Parameters
         ----------
-        X : Tensor of shape (n_samples, ...)
-            Rows of a table, or images of shape (n_samples, n_channels, height, width).
+        X : Tensor of shape (n_samples, ...) or dict of Tensors
+            Rows of a table, or images of shape (n_samples, n_channels, height, width); of samples
+            of several parts, tensors by name.
 
         Returns
         -------
@@ -132,8 +133,14 @@ class SetModule(nn.Module):
             Log-probabilities; for several labels, their scores. The likeliest class of a set is
             that of the largest score.
         """
-        X = X.to(self.dtype) if X.is_floating_point() else X
+        if isinstance(X, dict):
+            X = NamedTensors((name, self._cast(part)) for name, part in X.items())
+        else:
+            X = self._cast(X)
         return self.sets(self.criterion.scores(self.network(X)))
+
+    def _cast(self, X):
+        return X.to(self.dtype) if X.is_floating_point() else X
 
 
 def _sets_module(model, rule):
@@ -193,11 +200,6 @@ def _check_exportable(model):
             f"transform={transform!r} runs outside of the graph: export "
             "copy.copy(model).set_params(transform=None), and apply it to the images yourself."
         )
-    if isinstance(model.input_shape_, dict):
-        raise ValueError(
-            f"X holds the parts {list(model.input_shape_)}, but what is exported takes one "
-            "tensor: export model.net_.module_ yourself, by torch.export."
-        )
     if model.precision != "float32":
         warnings.warn(
             f"precision={model.precision!r} is for the estimator: the exported network computes "
@@ -228,7 +230,8 @@ def to_torch(model, *, dtype=None):
     -------
     module : torch.nn.Module
         On the CPU, in evaluation mode. It takes tensors: rows of a table (dense), or images with
-        the channels first, bytes if those of `fit` were.
+        the channels first, bytes if those of `fit` were; of samples of several parts, as tokens
+        and their mask, a dict of tensors by name, of the types of ``input_shape_``.
 
     Raises
     ------
@@ -265,8 +268,29 @@ def to_torch(model, *, dtype=None):
     return SetModule(network, criterion, _sets_module(model, rule), dtype)
 
 
+def dynamic_shapes(batch, n_samples):
+    """Return which dimensions of a batch may vary: the samples and, of parts, the lengths.
+
+    Parameters
+    ----------
+    batch : Tensor or dict of Tensors
+    n_samples : str or torch.export.Dim
+    """
+    if not isinstance(batch, dict):
+        return {0: n_samples}
+    auto = torch.export.Dim.AUTO
+    return {
+        name: {0: n_samples, **dict.fromkeys(range(1, part.ndim), auto)}
+        for name, part in batch.items()
+    }
+
+
 def example_batch(model, module):
     """Return two samples of zeros, for an exporter to trace: it would specialise a single one."""
+    if isinstance(model.input_shape_, dict):
+        return {
+            name: torch.cat([part, part]) for name, part in zeros_of(model.input_shape_).items()
+        }
     of_bytes = is_image(model.input_shape_) and model._fitted_on_bytes
     dtype = torch.uint8 if of_bytes else module.dtype
     return torch.zeros(2, *model.input_shape_, dtype=dtype)

@@ -15,7 +15,7 @@ from ..estimators import (
     TopKClassifier,
 )
 from ..estimators._deep import DeepEstimator
-from ._module import to_torch
+from ._module import dynamic_shapes, to_torch
 from ._rules import rule_module
 
 #: The version of the operators in which torch writes graphs; those of skl2onnx have to agree.
@@ -53,9 +53,9 @@ def onnx_graph(module, batch, **names):
         warnings.simplefilter("ignore", FutureWarning)
         return torch.onnx.export(
             module.eval(),
-            (batch,),
+            (batch, {}),  # A dict at the end would be taken for named arguments.
             dynamo=True,
-            dynamic_shapes=({0: "n_samples"},),
+            dynamic_shapes=(dynamic_shapes(batch, "n_samples"),),
             opset_version=OPSET,
             verbose=False,
             **names,
