@@ -51,9 +51,10 @@ def coverage_interval(y_true, y_set, *, average="micro", level=0.95, method="wil
     :math:`\hat c \pm \sqrt{\ln(2/(1 - level)) / 2m}`.
 
     The variance of a macro average is that of a stratified one,
-    :math:`L^{-2} \sum_y \hat c_y (1 - \hat c_y) / (m_y - 1)`, with :math:`2/9` in place of the
-    term of a class of a single sample. The interval is then that of as many samples drawn at
-    large as would have this variance [3]_.
+    :math:`L^{-2} \sum_y \hat c_y (1 - \hat c_y) / (m_y - 1)`, and the interval that of as many
+    samples drawn at large as would have this variance [3]_. Classes of a single sample, which
+    have no variance of their own, are taken together, as samples drawn at large; the squared
+    distances from the mean to the limits of both kinds add up [4]_.
 
     References
     ----------
@@ -61,6 +62,7 @@ def coverage_interval(y_true, y_set, *, average="micro", level=0.95, method="wil
     .. [2] Massart, "The tight constant in the Dvoretzky-Kiefer-Wolfowitz inequality", 1990.
     .. [3] Korn & Graubard, "Confidence intervals for proportions with small expected number of
        positive counts estimated from survey data", 1998.
+    .. [4] Zou & Donner, "Construction of confidence limits about effect measures", 2008.
 
     Examples
     --------
@@ -122,17 +124,29 @@ def binomial_interval(n_hits, n_samples, level, method):
 
 def macro_interval(n_hits, n_samples, level, method):
     """Return the interval of the mean of proportions, each of a class with samples."""
-    hits, m = np.asarray(n_hits, dtype=float), np.asarray(n_samples, dtype=float)
-    coverage = hits / m
-    alone = m == 1
-    terms = np.where(alone, 2 / 9, coverage * (1 - coverage) / np.maximum(m - 1, 1))
-    variance, mean = terms.sum() / len(m) ** 2, coverage.mean()
+    x, m = np.asarray(n_hits, dtype=float), np.asarray(n_samples, dtype=float)
+    below = above = 0.0
+    for chosen in (m == 1, m > 1):
+        if not chosen.any():
+            continue
+        part, size = x[chosen] / m[chosen], effective_size(x[chosen], m[chosen])
+        low, high = binomial_interval(part.mean() * size, size, level, method)
+        below += (chosen.mean() * (part.mean() - low)) ** 2
+        above += (chosen.mean() * (high - part.mean())) ** 2
+    mean = np.mean(x / m)
+    return float(max(mean - np.sqrt(below), 0)), float(min(mean + np.sqrt(above), 1))
+
+
+def effective_size(n_hits, n_samples):
+    """Return how many samples drawn at large tell as much as those of the classes.
+
+    The classes have several samples each, or one each.
+    """
+    coverage, m = n_hits / n_samples, n_samples
+    variance, mean = (coverage * (1 - coverage) / np.maximum(m - 1, 1)).sum(), coverage.mean()
     # Where all hits or all misses leave no variance, what classes of one coverage would have.
-    effective = len(m) ** 2 / np.sum(1 / m)
-    if variance > 0 and 0 < mean < 1:
-        effective = mean * (1 - mean) / variance
-    low, high = binomial_interval(mean * effective, effective, level, method)
-    return float(low), float(high)
+    share = variance / (mean * (1 - mean)) if variance > 0 else np.sum(1 / m)
+    return len(m) ** 2 / share
 
 
 def band_half_width(n_samples, level):

@@ -11,6 +11,8 @@ from ._set_size_display import GROUP_NAMES
 
 #: So many classes of least coverage are named in the text.
 N_WORST = 5
+#: Characters that names take.
+LEAST_WIDTH, MOST_WIDTH = 28, 60
 
 
 class SetReport:
@@ -165,11 +167,12 @@ class SetReport:
         return pandas.DataFrame(self.rows)
 
     def __str__(self):
-        head = f"{'':28}{'classes':>9}{'samples':>8}{'coverage':>9}"
-        lines = [f"{head}{f'{100 * self.level:g} % interval':>16}{'size':>6}"]
         classes = sorted((r for r in self.rows if r["over"] == "class"), key=_coverage_of)
-        lines += [_line(row) for row in self.rows if row["over"] != "class"]
-        lines += [_line(row) for row in classes[:N_WORST]]
+        shown = [row for row in self.rows if row["over"] != "class"] + classes[:N_WORST]
+        width = min(max(LEAST_WIDTH, *(len(_name(row)) for row in shown)), MOST_WIDTH)
+        head = f"{'':{width}}{'classes':>9}{'samples':>8}{'coverage':>9}"
+        lines = [f"{head}{f'{100 * self.level:g} % interval':>16}{'size':>6}"]
+        lines += [_line(row, width) for row in shown]
         if len(classes) > N_WORST:
             lines.append(f"... and {len(classes) - N_WORST} classes of more coverage.")
         lines.append(f"Empty sets: {100 * self.empty_share:.1f} %.")
@@ -179,6 +182,8 @@ class SetReport:
             more = "..." if len(self.absent) > N_WORST else ""
             lines.append(f"Without samples: {self.absent[:N_WORST]}{more} ({len(self.absent)}).")
         return "\n".join(lines)
+
+    __repr__ = __str__
 
     def _drift(self):
         expected, error = self.expected_size
@@ -206,12 +211,12 @@ class SetReport:
         centre, low, high = (100 * np.array([r[k] for r in rows]) for k in _COVERAGE)
         at = np.arange(len(rows))
         style = {"fmt": "o", "capsize": 3, **kwargs}
-        # A macro interval may not hold the mean itself, when classes have few samples.
+        # Rounding may put a limit beyond the coverage.
         spread = np.maximum([centre - low, high - centre], 0)
         ax.errorbar(centre, at, xerr=spread, **style)
         names = [f"{_name(row)}\n{row['size']:.2f} classes per set" for row in rows]
         ax.set_yticks(at, names)
-        ax.invert_yaxis()
+        ax.set_ylim(len(rows) - 0.5, -0.5)
         ax.set_xlabel(f"Coverage (%), with {100 * self.level:g} % intervals")
         ax.grid(axis="x", alpha=0.3)
         self.ax_, self.figure_ = ax, ax.figure
@@ -276,10 +281,10 @@ def _name(row):
     return f"{'' if row['over'] == 'group' else 'class '}{row['name']}"
 
 
-def _line(row):
+def _line(row, width):
     n_classes = "" if row["over"] == "class" else row["n_classes"]
     interval = f"{100 * row['low']:.1f} - {100 * row['high']:.1f} %"
     return (
-        f"{_name(row)[:28]:28}{n_classes:>9}{row['n_samples']:>8}"
+        f"{_name(row)[:width]:{width}}{n_classes:>9}{row['n_samples']:>8}"
         f"{100 * row['coverage']:>7.1f} %{interval:>16}{row['size']:>6.2f}"
     )
