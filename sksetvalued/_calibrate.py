@@ -7,8 +7,9 @@ import numpy as np
 from joblib import Parallel, delayed
 from sklearn.base import clone
 from sklearn.model_selection import check_cv
-from sklearn.utils import _safe_indexing, column_or_1d, indexable
+from sklearn.utils import _safe_indexing, indexable
 
+from ._arrays import as_array, as_labels
 from ._predict import predict_set, unwrap
 
 
@@ -171,12 +172,16 @@ def _take_rule(model, rule):
 
 def _batches(model, X, y, sample_weight, n_samples=None):
     """Yield (X, y, sample_weight) of each batch, X as the classifier inside the model sees it."""
+    y, sample_weight = (
+        None if values is None else as_array(values, name)
+        for values, name in ((y, "y"), (sample_weight, "sample_weight"))
+    )
     start = 0
     for batch in X:
         _, batch = unwrap(model, batch)
         stop = start + (batch.shape[0] if hasattr(batch, "shape") else len(batch))
         rows = slice(start, stop)
-        yield batch, *(None if a is None else np.asarray(a)[rows] for a in (y, sample_weight))
+        yield batch, *(None if a is None else a[rows] for a in (y, sample_weight))
         start = stop
     if not start:
         raise ValueError("X yielded no batches: give an iterator that was not used up.")
@@ -222,7 +227,7 @@ def cross_val_predict_set(model, X, y, *, cv=None, n_jobs=None):
     >>> [round(bound, 2) for bound in coverage_interval(y, y_set)]
     [0.94, 0.99]
     """
-    X, y = indexable(X, column_or_1d(y, warn=True))
+    X, y = indexable(X, as_labels(y, "y", warn=True))
     classes = np.unique(y)
     folds = list(check_cv(cv, y, classifier=True).split(X, y))
     tested = np.concatenate([np.arange(len(y))[test] for _, test in folds])

@@ -5,6 +5,8 @@ from numbers import Integral, Real
 
 import numpy as np
 
+from ._arrays import as_array, as_numbers
+
 NO_WEIGHT = "sample_weight is zero for every sample; give one a positive weight."
 
 
@@ -24,11 +26,9 @@ def check_score_array(y_score, name="y_score"):
 
 def as_score_array(y_score, name="y_score"):
     """Return scores as an array whose values have yet to be checked."""
-    y_score = np.asarray(y_score)
-    if y_score.dtype == np.float16:
-        y_score = y_score.astype(np.float32)
-    elif y_score.dtype not in (np.float32, np.float64):
-        y_score = y_score.astype(np.float64)
+    y_score = as_array(y_score, name)
+    single = y_score.dtype in (np.float16, np.float32)
+    y_score = as_numbers(y_score, name, np.float32 if single else np.float64)
     if y_score.ndim != 2 or 0 in y_score.shape:
         raise ValueError(
             f"{name} must hold one row per sample and one column per class, of shape "
@@ -57,7 +57,7 @@ def check_weights(sample_weight, n_samples, complete=True):
     """
     if sample_weight is None:
         return None
-    weight = np.asarray(sample_weight, dtype=np.float64)
+    weight = as_numbers(sample_weight, "sample_weight")
     if weight.shape != (n_samples,):
         raise ValueError(
             f"sample_weight must have shape ({n_samples},), one weight per sample, "

@@ -152,6 +152,11 @@ class TestBackbones:
             build_network(backbone, None, None, (4,), 3)
 
     def test_an_error_inside_a_callable_names_the_backbone(self):
+        def build(shape, out_features):
+            return nn.Linear(shape, out_features)
+
         with pytest.raises(TypeError) as error:
-            build_network(nn.Linear, {"out_features": 3}, None, (4,), 3)
+            build_network(build, {"out_features": 3}, None, (4,), 3)
         assert any("backbone" in note for note in error.value.__notes__)
+        with pytest.raises(TypeError, match="backbone=Linear is a class"):
+            build_network(nn.Linear, {"out_features": 3}, None, (4,), 3)

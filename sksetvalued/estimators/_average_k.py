@@ -207,11 +207,13 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
 
     def _refresh_rule(self):
         check_is_fitted(self)
-        if not self._rule_is_current():
+        changed = self._rule_changes()
+        if changed:
+            new, old = zip(*changed)
             warnings.warn(
-                f"k={self.k}, objective={self.objective!r} or rule_params={self.rule_params} were "
-                f"changed after the threshold was calibrated, by {self.rule_!r}, which is still "
-                "in use: call calibrate(X), which needs no labels.",
+                f"{', '.join(new)} was set after the threshold was calibrated for "
+                f"{', '.join(old)}, which is still in use: call calibrate(X), which needs no "
+                "labels.",
                 UserWarning,
                 stacklevel=4,
             )

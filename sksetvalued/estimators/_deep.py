@@ -8,6 +8,7 @@ from contextlib import contextmanager, nullcontext
 from numbers import Integral, Real
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
@@ -16,6 +17,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from .. import training
+from .._arrays import as_array, as_numbers
 from .._randomness import rng_state, seeded
 from ..inputs import Inputs, input_kind, is_image, media_inputs, same_form, table_inputs
 from ..networks import HEADS, build_network
@@ -249,9 +251,7 @@ class DeepEstimator(BaseEstimator):
         kind = input_kind(X)
         if kind == "table":
             self._check_no_transform()
-            X = validate_data(
-                self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=reset
-            )
+            X = self._validate_table(X, reset)
             if training or not self._predicts_in_double(X.dtype):
                 self._check_single_precision(X)
             backbone = self.backbone if training else self._network_params["backbone"]
@@ -282,6 +282,20 @@ class DeepEstimator(BaseEstimator):
         elif inputs.kind == "image" and _holds_bytes(X) != self._fitted_on_bytes:
             self._check_image_range(X, inputs)
         return inputs
+
+    def _validate_table(self, X, reset):
+        """Return a table as a float array or CSR matrix."""
+        if not (hasattr(X, "iloc") or hasattr(X, "columns") or sp.issparse(X)):
+            X = as_array(X, "X")
+        dtypes = (np.float64, np.float32)
+        try:
+            return validate_data(self, X, accept_sparse="csr", dtype=dtypes, reset=reset)
+        except (TypeError, ValueError) as error:
+            error.add_note(
+                "X was taken for a table of numbers: strings and categories must be encoded "
+                "first, as by sklearn.preprocessing.OneHotEncoder"
+            )
+            raise
 
     def _check_single_precision(self, X):
         """Raise if a table in double precision has values that single precision has not."""
@@ -340,7 +354,8 @@ class DeepEstimator(BaseEstimator):
         """Return the sample weights as float32, or None."""
         if sample_weight is None:
             return None
-        if not np.any(np.asarray(sample_weight)):
+        sample_weight = as_numbers(sample_weight, "sample_weight")
+        if not sample_weight.any():
             raise ValueError("sample_weight must not be zero for every sample.")
         weight = _check_sample_weight(
             sample_weight, np.empty((n_samples, 1)), dtype=np.float64, ensure_non_negative=True

@@ -8,13 +8,14 @@ import numpy as np
 import torch
 from scipy.special import softmax
 from sklearn.base import ClassifierMixin
-from sklearn.utils import check_consistent_length, column_or_1d
+from sklearn.utils import check_consistent_length
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import _check_partial_fit_first_call, check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 from torch.utils.data import Dataset
 
 from .. import training
+from .._arrays import as_labels, check_comparable
 from .._predict import labels_of_sets
 from .._sets import collect_sets
 from ..inputs import Inputs, Stream, check_pairs, dataset_targets, input_kind
@@ -33,6 +34,10 @@ MIXTURE_CONSTRAINTS = {
 
 #: Parameters of a mixture that have no effect at a weight of its cross-entropy.
 IDLE = {0: ("alpha", "label_smoothing"), 1: ("epsilon", "n_noise_samples", "ranks")}
+
+
+def _in_words(name, value):
+    return f"{name}={'<array>' if np.ndim(value) else repr(value)}"
 
 
 class DeepSetClassifier(SearchedLength, LearnsFromStreams, ClassifierMixin, DeepEstimator):
@@ -163,7 +168,7 @@ class DeepSetClassifier(SearchedLength, LearnsFromStreams, ClassifierMixin, Deep
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None."
             )
-        y = column_or_1d(y, warn=True)
+        y = as_labels(y, "y", warn=True)
         check_consistent_length(np.empty(len(inputs)), y)
         check_classification_targets(y)
         weight = self._check_weights(sample_weight, len(y))
@@ -175,12 +180,13 @@ class DeepSetClassifier(SearchedLength, LearnsFromStreams, ClassifierMixin, Deep
     def _dataset_targets(self, X):
         return dataset_targets(X)
 
-    def _encode(self, y):
+    def _encode(self, y, name="y"):
         """Return class indices; every label must be among `classes_`."""
+        check_comparable(y, name, self.classes_, "classes_")
         unseen = np.setdiff1d(y, self.classes_)
         if len(unseen):
             raise ValueError(
-                f"y holds labels that are not among the classes of this "
+                f"{name} holds labels that are not among the classes of this "
                 f"{type(self).__name__}: {unseen[:10].tolist()}; it knows "
                 f"{self.classes_[:10].tolist()}{'...' if len(self.classes_) > 10 else ''}. "
                 "Name all of them in `classes` at the first call, or fit anew."
@@ -243,14 +249,14 @@ class DeepSetClassifier(SearchedLength, LearnsFromStreams, ClassifierMixin, Deep
             return
         weight = np.ones(len(self.classes_))
         if isinstance(self.class_weight, dict):
-            labels = np.array(list(self.class_weight))
+            labels = as_labels(list(self.class_weight), "class_weight")
             given = np.array(list(self.class_weight.values()), dtype=float)
             if not (np.isfinite(given).all() and (given > 0).all()):
                 raise ValueError(
                     f"class_weight={self.class_weight!r} must hold finite numbers > 0; leave the "
                     "samples of a class out to ignore it."
                 )
-            weight[self._encode(labels)] = given
+            weight[self._encode(labels, "class_weight")] = given
         else:
             weight = self._positive_counts.sum() / (len(weight) * self._positive_counts)
         self._log_label_weight = np.log(weight)
@@ -316,10 +322,14 @@ class DeepSetClassifier(SearchedLength, LearnsFromStreams, ClassifierMixin, Deep
         """Validate the rule's parameters, before time is spent on training."""
         self.rule_ = self._rule()._begin(len(self.classes_))
 
-    def _rule_is_current(self):
-        """Return whether the fitted rule is the one that the parameters describe."""
+    def _rule_changes(self):
+        """Return the parameters of the rule that were changed since, as (new, old) in words."""
         fitted = self.rule_.get_params()
-        return all(np.array_equal(v, fitted[k]) for k, v in self._rule().get_params().items())
+        return [
+            (_in_words(name, value), _in_words(name, fitted[name]))
+            for name, value in self._rule().get_params().items()
+            if not np.array_equal(value, fitted[name])
+        ]
 
     def _refresh_rule(self):
         """Bring the rule up to parameters that were changed after `fit`."""

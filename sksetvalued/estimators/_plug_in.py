@@ -13,10 +13,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     _num_samples,
     check_is_fitted,
-    column_or_1d,
     has_fit_parameter,
 )
 
+from .._arrays import as_labels, check_comparable
 from .._predict import class_scores, labels_of_sets, score_method, unwrap
 from .._sets import sets_of
 from .._validation import check_weights
@@ -143,7 +143,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
                 "PlugInClassifier requires y to be passed, but the target y is None. Only with "
                 "cv='prefit' can some rules do without."
             )
-        X, y = indexable(X, column_or_1d(y, warn=True))
+        X, y = indexable(X, as_labels(y, "y", warn=True))
         check_classification_targets(y)
         weight = check_weights(sample_weight, len(y))
         kept = np.arange(len(y)) if weight is None else np.flatnonzero(weight)
@@ -211,7 +211,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     def _calibration_scores(self, X, y, sample_weight):
         """Return scores, columns of the true classes and weights, without those of zero."""
-        X, y = indexable(X, None if y is None else column_or_1d(y, warn=True))
+        X, y = indexable(X, None if y is None else as_labels(y, "y", warn=True))
         weight = check_weights(sample_weight, _num_samples(X))
         if weight is not None and not weight.all():
             kept = np.flatnonzero(weight)
@@ -344,6 +344,13 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return isinstance(self.cv, str)
 
     def _check_parts(self):
+        for name in ("estimator", "rule"):
+            value = getattr(self, name)
+            if isinstance(value, type):
+                raise TypeError(
+                    f"{name}={value.__name__} is a class: pass an object of it, as by "
+                    f"{name}={value.__name__}(...)."
+                )
         if not (hasattr(self.rule, "fit") and hasattr(self.rule, "predict_set")):
             raise TypeError(
                 f"rule must be one of sksetvalued.rules, e.g. AverageK(3), got {self.rule!r}."
@@ -434,6 +441,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     def _columns(self, y):
         """Return the column of each label."""
+        check_comparable(y, "y", self.classes_, "classes_")
         at = np.minimum(np.searchsorted(self.classes_, y), len(self.classes_) - 1)
         unseen = np.unique(y[self.classes_[at] != y])
         if unseen.size:

@@ -5,8 +5,10 @@ import warnings
 import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import DataConversionWarning
-from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
+
+from .. import _arrays
+from .._arrays import as_array, check_kind, check_strings
 
 
 def encode_label_sets(y, classes=None, given=None, extend=False):
@@ -35,8 +37,10 @@ def encode_label_sets(y, classes=None, given=None, extend=False):
     if sp.issparse(y):
         return *_arrange(_from_indicator(sp.csr_array(y)), None, classes, given), "sparse"
     is_sets = holds_label_sets(y)
+    if not is_sets:
+        check_strings(y, "y")
     names = getattr(y, "columns", None)
-    y = list(y) if is_sets else np.asarray(y)
+    y = list(y) if is_sets else as_array(y, "y")
     if not is_sets and y.ndim == 2 and y.shape[1] > 1:
         if names is not None:
             names = as_labels(names, "the columns of y", "; y.to_numpy() has no names")
@@ -59,6 +63,7 @@ def as_labels(labels, what, remedy=""):
         )
     if values.dtype.kind in "US" and not all(isinstance(label, str | bytes) for label in labels):
         raise TypeError(f"{what} must be of one type, got strings and others{remedy}.")
+    check_kind(values, what)
     return values
 
 
@@ -157,7 +162,7 @@ def _from_labels(y, classes, extend):
             DataConversionWarning,
             stacklevel=5,
         )
-    y = column_or_1d(y)
+    y = _arrays.as_labels(y, "y")
     check_classification_targets(y)
     known = np.unique(y) if classes is None else classes
     rows = np.arange(len(y))

@@ -160,7 +160,7 @@ class TopKClassifier(PlainState, DeepSetClassifier, rule=TopK):
     def _refresh_rule(self):
         check_is_fitted(self)
         # 2.0 equals 2, but is no rank.
-        if type(self.k) is not type(self.rule_.k) or not self._rule_is_current():
+        if type(self.k) is not type(self.rule_.k) or self._rule_changes():
             self._new_rule()
 
     def _monitor_metric(self):

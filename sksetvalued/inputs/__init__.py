@@ -8,6 +8,7 @@ import scipy.sparse as sp
 import torch
 from torch.utils.data import Dataset, IterableDataset
 
+from .._arrays import as_array
 from ._base import TEXTS_REMEDY, ChannelStatistics, ColumnStatistics, Inputs
 from ._images import ImageInputs
 from ._mapped import MappedInputs, is_mapped
@@ -71,12 +72,22 @@ def input_kind(X):
         return "table"
     if isinstance(X, (list, tuple)):
         return _kind_of_sample(next(iter(X), None))
-    shape = X.shape if hasattr(X, "shape") else np.asarray(X).shape
+    values = X if hasattr(X, "shape") else as_array(X, "X")
+    shape = values.shape
+    if not shape and values.dtype.kind in "OSUV":
+        _raise_of_type(X)
     if len(shape) == 1 and _holds_paths(X):
         return "path"
     if len(shape) == 2:
         _check_column(X)
     return "image" if len(shape) > 2 else "table"
+
+
+def _raise_of_type(X):
+    raise TypeError(
+        "X must be an array, a table, a sequence of paths, a Dataset or a mapping of parts, got "
+        f"{type(X).__name__}."
+    )
 
 
 def _is_columnar(X):
@@ -123,7 +134,11 @@ def _check_column(X):
     """Raise where a table of one column holds strings that are no numbers."""
     if isinstance(X, torch.Tensor):
         return
+    if hasattr(X, "collect") and not hasattr(X, "__len__"):
+        raise TypeError(f"X is a {type(X).__name__}, which holds no values yet: pass X.collect().")
     rows = np.asarray(X.head(1) if hasattr(X, "head") else X)
+    if rows.ndim != 2:
+        _raise_of_type(X)
     if rows.shape[1] == 1 and len(rows):
         _check_string(rows[0, 0])
 

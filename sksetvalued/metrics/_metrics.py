@@ -3,8 +3,8 @@
 import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import UndefinedMetricWarning
-from sklearn.utils import column_or_1d
 
+from .._arrays import as_array, as_labels, as_numbers, check_comparable
 from .._average_size import average_size_threshold
 from .._masks import ceil_to_dtype, row_blocks, top_k_mask
 from .._sets import in_set, set_sizes, without_zeros
@@ -277,7 +277,7 @@ def shot_coverage_score(y_true, y_set, *, class_counts, labels=None, sample_weig
     """
     y_set = _check_sets(y_set)
     y_true, columns, _ = _encode(y_true, labels, y_set.shape)
-    class_counts = np.asarray(class_counts)
+    class_counts = as_numbers(class_counts, "class_counts")
     if class_counts.shape != (y_set.shape[1],):
         raise ValueError(
             f"class_counts must have shape ({y_set.shape[1]},), one count per column of y_set, "
@@ -304,14 +304,15 @@ def shot_groups(class_counts):
 def _check_sets(y_set):
     """Return sets as a bool array, dense or CSR, of shape (n_samples, n_classes)."""
     sparse = sp.issparse(y_set)
-    y_set = without_zeros(y_set) if sparse else np.asarray(y_set)
+    y_set = without_zeros(y_set) if sparse else as_array(y_set, "y_set")
     if y_set.ndim != 2 or 0 in y_set.shape:
         raise ValueError(
             "y_set must be a mask of shape (n_samples, n_classes), one row per sample, got "
             f"shape {y_set.shape}."
         )
     if y_set.dtype != bool:
-        if not np.isin(y_set.data if sparse else y_set, (0, 1)).all():
+        values = y_set.data if sparse else y_set
+        if values.dtype.kind not in "iufO" or not np.isin(values, (0, 1)).all():
             raise ValueError(
                 "y_set must hold booleans (or 0 and 1); for scores use top_k_accuracy_score or "
                 "average_k_accuracy_score."
@@ -322,7 +323,7 @@ def _check_sets(y_set):
 
 def _two_columns(y_score, strict):
     """Return scores with one column per class, and whether they came as one column."""
-    y_score = np.asarray(y_score)
+    y_score = as_array(y_score, "y_score")
     if y_score.ndim != 1:
         return check_score_array(y_score, "y_score"), False
     y_score = check_score_array(y_score[:, None], "y_score")[:, 0]
@@ -338,10 +339,9 @@ def _two_columns(y_score, strict):
 
 def _encode(y_true, labels, shape, binary=False):
     """Return true labels, their columns (-1: none) and the labels of the columns."""
-    y_true = column_or_1d(y_true)
+    y_true = as_labels(y_true, "y_true")
     if len(y_true) != shape[0]:
         raise ValueError(f"y_true has {len(y_true)} samples, the predictions {shape[0]}.")
-    _check_comparable(y_true, y_true if labels is None else column_or_1d(labels))
     if labels is None:
         labels, columns = np.unique(y_true, return_inverse=True)
         if len(labels) != shape[1]:
@@ -350,7 +350,8 @@ def _encode(y_true, labels, shape, binary=False):
                 "pass labels=, the label of each column (classes_ of the classifier)."
             )
         return y_true, columns, labels
-    labels = column_or_1d(labels)
+    labels = as_labels(labels, "labels")
+    check_comparable(y_true, "y_true", labels, "labels")
     if len(labels) != shape[1]:
         raise ValueError(
             f"labels has {len(labels)} entries, the predictions {shape[1]} columns; give the "
@@ -362,19 +363,6 @@ def _encode(y_true, labels, shape, binary=False):
         raise ValueError("labels must be distinct, but one occurs twice.")
     at = np.minimum(np.searchsorted(ordered, y_true), len(labels) - 1)
     return y_true, np.where(ordered[at] == y_true, order[at], -1), labels
-
-
-def _check_comparable(y_true, labels):
-    """Raise if there are strings and other values among the labels."""
-    strings = [a.dtype.kind in "UST" for a in (y_true, labels) if a.dtype.kind != "O"]
-    strings += [
-        isinstance(v, str | bytes) for a in (y_true, labels) if a.dtype == object for v in a
-    ]
-    if any(strings) and not all(strings):
-        raise ValueError(
-            f"y_true is of dtype {y_true.dtype} and labels of dtype {labels.dtype}, and they hold "
-            "numbers and strings, which never match. Give both as the classifier was trained."
-        )
 
 
 def _class_coverage(hits, y_true, sample_weight):

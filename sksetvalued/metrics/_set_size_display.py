@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from .._arrays import as_numbers
 from .._predict import predict_set, unwrap
 from .._sets import set_sizes
 from .._validation import check_weights
@@ -197,7 +198,7 @@ def _sample_groups(y_true, shape, class_counts, labels):
             "class_counts splits the histogram by the true class of each sample: pass the true "
             "labels too, or leave class_counts out."
         )
-    class_counts = np.asarray(class_counts)
+    class_counts = as_numbers(class_counts, "class_counts")
     if class_counts.shape != (shape[1],):
         raise ValueError(f"class_counts must have shape ({shape[1]},), got {class_counts.shape}.")
     _, columns, _ = _encode(y_true, labels, shape)

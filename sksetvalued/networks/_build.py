@@ -199,6 +199,12 @@ def other_backbone(backbone, params, input_shape, generator):
     try:
         module = builder(input_shape, **params)
     except Exception as error:
+        if isinstance(backbone, type):
+            raise TypeError(
+                f"backbone={builder.__name__} is a class, called with input_shape={input_shape} "
+                f"as its first argument, and raised {type(error).__name__}: {error}. Pass an "
+                f"object, {builder.__name__}(...), or a callable (input_shape) -> nn.Module."
+            ) from error
         error.add_note(f"raised by backbone={backbone!r}, called with input_shape={input_shape}")
         raise
     if not isinstance(module, nn.Module):

@@ -4,6 +4,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from .._arrays import as_array, as_numbers
 from .._masks import row_blocks
 from .._sets import collect_sets, set_sizes
 from .._validation import as_score_array, check_score_array, check_score_values, check_weights
@@ -292,7 +293,7 @@ class SetRule(BaseEstimator):
 
 def check_class_indices(y, n_samples, n_classes):
     """Return y as an int array of column indices of shape (n_samples,)."""
-    y = np.asarray(y)
+    y = as_array(y, "y")
     if y.shape != (n_samples,):
         raise ValueError(
             f"y must have shape ({n_samples},), one column index per sample, got {y.shape}."
@@ -324,12 +325,12 @@ def class_prior(prior, n_classes, y=None, sample_weight=None):
                 "objective='macro' needs the class prior: pass prior=, of shape (n_classes,), "
                 "e.g. the class frequencies of the training set, or y to fit."
             )
-        y = np.asarray(y)
+        y = as_array(y, "y")
         weight = check_weights(sample_weight, len(y))
         y = check_class_indices(y, len(y), n_classes)
         prior = np.bincount(y, weights=weight, minlength=n_classes)
         prior = prior / prior.sum()
-    prior = np.asarray(prior, dtype=np.float64)
+    prior = as_numbers(prior, "prior")
     if prior.shape != (n_classes,):
         raise ValueError(f"prior must have shape ({n_classes},), got {prior.shape}.")
     if not (np.isfinite(prior).all() and (prior > 0).all()):

@@ -185,6 +185,27 @@ class _IndexLists:
             yield indices.tolist()
 
 
+class Loader(DataLoader):
+    """A DataLoader that says what to do when a worker process ends."""
+
+    def __iter__(self):
+        # Seeds are drawn here, as without it, and not at the first batch.
+        return self._guarded(super().__iter__())
+
+    def _guarded(self, batches):
+        try:
+            yield from batches
+        except RuntimeError as error:
+            if not str(error).startswith("DataLoader"):
+                raise
+            raise RuntimeError(
+                f"{error} It reads samples: too little memory (or shared memory), or a crash of "
+                "the Dataset or the transform, ends it. Use fewer workers, or none: "
+                "net_params={'iterator_train__num_workers': 0, 'iterator_valid__num_workers': 0} "
+                "runs them in this process, which then tells the cause."
+            ) from error
+
+
 def make_batches(dataset, batch_size, generator, shuffle=False, **loader_params):
     """Return an iterable over the batches of one epoch.
 
@@ -205,7 +226,7 @@ def make_batches(dataset, batch_size, generator, shuffle=False, **loader_params)
     if dataset.inputs.in_memory:
         return MemoryBatches(dataset, indices)
     of_workers, loader_params = _for_loader(generator, loader_params, dataset.part)
-    return DataLoader(
+    return Loader(
         dataset,
         batch_sampler=_IndexLists(indices),
         collate_fn=as_is,

@@ -1,0 +1,179 @@
+"""Arrays of what is given, of numbers or of labels; the errors name the parameter."""
+
+import datetime
+from numbers import Number
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from sklearn.utils import column_or_1d
+
+#: What labels are, by the kind of a dtype.
+KINDS = {
+    **dict.fromkeys("biuf", "numbers"),
+    **dict.fromkeys("UT", "strings"),
+    "S": "bytes",
+    "M": "dates",
+    "m": "durations",
+}
+#: The same by the type of an object.
+TYPES = {
+    str: "strings",
+    bytes: "bytes",
+    datetime.timedelta: "durations",
+    np.timedelta64: "durations",
+    datetime.date: "dates",
+    np.datetime64: "dates",
+    Number: "numbers",
+    np.bool_: "numbers",
+}
+
+
+def as_array(values, name):
+    """Return values as an array; a tensor comes to the processor, without its graph.
+
+    Raises
+    ------
+    TypeError
+        Sparse values.
+    ValueError
+        Masked entries, or rows of several lengths.
+    """
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise ValueError(
+            f"{name} is a masked array, whose mask would be lost: fill the masked entries, as by "
+            "np.ma.filled or sklearn.impute.SimpleImputer, or leave their samples out."
+        )
+    if sp.issparse(values):
+        raise TypeError(f"{name} is sparse, where an array is needed: pass {name}.toarray().")
+    if isinstance(values, torch.Tensor):
+        return _from_tensor(values, name)
+    try:
+        return np.asarray(values)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"{name} cannot be made an array: {error}") from error
+
+
+def _from_tensor(tensor, name):
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        raise TypeError(
+            f"{name} is a tensor of {tensor.layout} and {tensor.dtype}, where a plain one is "
+            f"needed: pass {name}.to_dense() or {name}.dequantize()."
+        )
+    if tensor.dtype == torch.bfloat16:
+        tensor = tensor.float()
+    return tensor.numpy(force=True)
+
+
+def as_numbers(values, name, dtype=np.float64):
+    """Return values as an array of real numbers of a floating type.
+
+    Raises
+    ------
+    TypeError, ValueError
+        What is no array, or holds anything else.
+    """
+    array = as_array(values, name)
+    if array.dtype.kind not in "biufO" or _holds_strings(array):
+        kind = "strings" if array.dtype.kind in "OUST" else f"dtype {array.dtype}"
+        raise TypeError(f"{name} must hold real numbers, got {kind}.")
+    try:
+        return array.astype(dtype, copy=False)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise ValueError(f"{name} must hold real numbers: {error}") from error
+
+
+def _holds_strings(array):
+    return array.dtype == object and any(isinstance(v, str | bytes) for v in array.flat)
+
+
+def as_labels(labels, name, warn=False):
+    """Return labels as a one-dimensional array of values of one kind, which can be ordered.
+
+    Raises
+    ------
+    ValueError
+        None, another shape, NaN, or labels of several kinds, such as numbers and strings.
+    TypeError
+        Labels without an order.
+    """
+    if labels is None:
+        raise ValueError(f"{name} is None: pass one label per sample.")
+    check_strings(labels, name)
+    if not hasattr(labels, "iloc"):
+        labels = as_array(labels, name)
+    try:
+        array = column_or_1d(labels, warn=warn)
+    except ValueError as error:
+        if str(error).startswith(name):
+            raise
+        raise ValueError(f"{name} must hold one label per sample: {error}") from error
+    check_kind(array, name)
+    return array
+
+
+def check_strings(labels, name):
+    """Raise if values that are no strings would become some in an array."""
+    if not isinstance(labels, list | tuple):
+        return
+    strings = [isinstance(value, str | bytes) for value in labels]
+    if any(strings) and not all(strings):
+        _raise_of_kinds(labels, {label_kind(type(value)) for value in labels}, name)
+
+
+def check_kind(array, name):
+    """Raise unless labels are of one kind, can be ordered, and none is NaN."""
+    kinds = label_kinds(array)
+    if len(kinds) > 1:
+        _raise_of_kinds(array.tolist(), kinds, name)
+    if kinds and not kinds <= set(KINDS.values()):
+        try:
+            np.unique(array)
+            set(array.tolist())
+        except TypeError as error:
+            raise TypeError(
+                f"{name} must hold numbers or strings, which can be ordered, got "
+                f"{kinds.pop()}: {error}."
+            ) from error
+    if array.dtype.kind in "fMm" or kinds == {"numbers"}:
+        missing = array != array
+        if np.any(missing):
+            raise ValueError(
+                f"{name} contains NaN, which is no label: leave those samples out, or name "
+                "the label that is missing."
+            )
+
+
+def _raise_of_kinds(labels, kinds, name):
+    examples = {label_kind(type(value)): value for value in labels}
+    raise ValueError(
+        f"{name} holds {' and '.join(sorted(kinds))}, such as "
+        f"{' and '.join(repr(examples[kind]) for kind in sorted(examples))}, which never match: "
+        "convert the labels to one type."
+    )
+
+
+def label_kind(cls):
+    """Return what labels of a type are, in the plural."""
+    for base, kind in TYPES.items():
+        if issubclass(cls, base):
+            return kind
+    return f"{cls.__name__} objects"
+
+
+def label_kinds(array):
+    """Return the kinds of the labels of an array."""
+    if array.dtype != object:
+        return {KINDS.get(array.dtype.kind, f"{array.dtype} values")} if array.size else set()
+    return {label_kind(cls) for cls in set(map(type, array.tolist()))}
+
+
+def check_comparable(labels, name, known, of):
+    """Raise if labels are of another kind than those known, which they could never equal."""
+    kinds, others = label_kinds(labels), label_kinds(known)
+    if kinds and others and kinds != others:
+        one, other = sorted(kinds | others)
+        raise ValueError(
+            f"{name}, of dtype {labels.dtype}, and {of}, of dtype {known.dtype}, hold {one} and "
+            f"{other}, which never match. Give both as the classifier was trained."
+        )

@@ -1,0 +1,254 @@
+"""What is given by mistake is refused by the name of the argument, and loses nothing."""
+
+import os
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from torch import nn
+from torch.utils.data import Dataset
+
+from sksetvalued import (
+    AverageKClassifier,
+    PlugInClassifier,
+    SparseTopClassifier,
+    TopKClassifier,
+    calibrate,
+    cross_val_predict_set,
+)
+from sksetvalued.metrics import (
+    SetReport,
+    average_k_accuracy_score,
+    average_set_size,
+    set_coverage_score,
+    shot_coverage_score,
+    top_k_accuracy_score,
+)
+from sksetvalued.rules import AverageK, TopK
+
+X = np.random.default_rng(0).standard_normal((24, 4))
+Y = np.arange(24) % 3
+SCORES, SETS = X[:, :3], X[:, :3] > 0
+
+
+def top_k(**params):
+    return TopKClassifier(**{"k": 2, "max_epochs": 1, "random_state": 0, **params})
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return top_k().fit(X, Y)
+
+
+class TestTensors:
+    def test_graphs_are_left_behind(self, fitted):
+        tracked = torch.tensor(X, requires_grad=True)
+        weight = torch.ones(24, requires_grad=True)
+        np.testing.assert_array_equal(fitted.predict_set(tracked), fitted.predict_set(X))
+        model = top_k().fit(tracked, torch.tensor(Y), sample_weight=weight)
+        np.testing.assert_array_equal(model.predict_set(X), fitted.predict_set(X))
+        scores = tracked[:, :3]
+        assert top_k_accuracy_score(torch.tensor(Y), scores, k=2) == top_k_accuracy_score(
+            Y, SCORES, k=2
+        )
+        assert (TopK(2).fit(scores).predict_set(scores).sum(1) == 2).all()
+        targets = torch.eye(3, requires_grad=True)[Y]
+        assert SparseTopClassifier(max_epochs=1).fit(X, targets).classes_.tolist() == [0, 1, 2]
+
+    def test_half_precision_is_widened(self, fitted):
+        half = torch.tensor(X).bfloat16()
+        np.testing.assert_array_equal(fitted.predict_set(half), fitted.predict_set(half.float()))
+        assert AverageK(2).fit(half[:, :3]).threshold_ < np.inf
+
+    def test_other_layouts_are_named(self, fitted):
+        sparse = torch.tensor(X).to_sparse()
+        with pytest.raises(TypeError, match=r"X is a tensor of torch.sparse_coo"):
+            fitted.predict_set(sparse)
+        with pytest.raises(TypeError, match=r"y_score is a tensor of torch.sparse_coo"):
+            TopK(2).fit(sparse)
+
+
+#: Labels, and what is said of them.
+MIXED = {
+    "strings and numbers": (["a", 1, 2] * 8, "numbers and strings"),
+    "objects": (np.array(["a", 1, 2] * 8, dtype=object), "numbers and strings"),
+    "None": (np.array(["a", None, "b"] * 8, dtype=object), "NoneType objects and strings"),
+    "missing strings": (np.array(["a", np.nan, "b"] * 8, dtype=object), "numbers and strings"),
+    "NaN": ([0.0, np.nan, 2.0] * 8, "NaN"),
+    "complex": (Y + 1j, "[Cc]omplex"),
+    "dicts": (np.array([{}, {}, {}] * 8, dtype=object), "dict objects"),
+}
+
+
+class TestLabels:
+    @pytest.mark.parametrize(("labels", "match"), MIXED.values(), ids=MIXED)
+    def test_of_several_kinds(self, fitted, labels, match):
+        error = pytest.raises((TypeError, ValueError), match=match)
+        plug_in = PlugInClassifier(LogisticRegression(), TopK(2))
+        for call, name in {
+            lambda: top_k().fit(X, labels): "y",
+            lambda: SparseTopClassifier(max_epochs=1).fit(X, labels): "y",
+            lambda: plug_in.fit(X, labels): "y",
+            lambda: cross_val_predict_set(plug_in, X, labels): "y",
+            lambda: top_k_accuracy_score(labels, SCORES, k=2): "y_true",
+            lambda: set_coverage_score(Y, SETS, labels=labels[:3]): "labels",
+        }.items():
+            with error as caught:
+                call()
+            assert str(caught.value).startswith(name)
+
+    def test_of_another_kind_than_the_classes(self, fitted):
+        strings = np.array(["a", "b", "c"])[Y]
+        dates = np.array(["2020-01-01", "2021-01-01", "2022-01-01"], dtype="M8[D]")[Y]
+        plug_in = PlugInClassifier(LogisticRegression(), TopK(2)).fit(X, Y)
+        for labels in (strings, dates):
+            for call in (
+                lambda y=labels: top_k_accuracy_score(y, SCORES, k=2, labels=[0, 1, 2]),
+                lambda y=labels: top_k().partial_fit(X, y, classes=[0, 1, 2]),
+                lambda y=labels: plug_in.calibrate(X, y),
+                lambda y=labels: top_k(class_weight=dict.fromkeys(y.tolist(), 1.0)).fit(X, Y),
+            ):
+                with pytest.raises(ValueError, match=r"(y|y_true|class_weight)\b.* numbers"):
+                    call()
+
+    def test_none(self, fitted):
+        for call in (
+            lambda: top_k_accuracy_score(None, SCORES, k=2),
+            lambda: SetReport.from_estimator(fitted, X, None),
+            lambda: cross_val_predict_set(top_k(), X, None),
+        ):
+            with pytest.raises(ValueError, match=r"y(_true)? is None"):
+                call()
+
+
+#: Values that are no arrays of numbers.
+NO_NUMBERS = {
+    "strings": [["0.1", "0.2", "0.7"]] * 24,
+    "objects": np.array([["0.1", 0.2, 0.7]] * 24, dtype=object),
+    "complex": SCORES + 1j,
+    "dates": SCORES.astype("M8[s]"),
+    "ragged": [[0.1, 0.2, 0.7]] * 23 + [[0.3]],
+    "masked": np.ma.masked_array(SCORES, mask=SCORES > 0),
+    "huge": [[10**400, 0, 0]] * 24,
+}
+
+
+@pytest.mark.filterwarnings("error::numpy.exceptions.ComplexWarning")
+class TestNumbers:
+    @pytest.mark.parametrize("values", NO_NUMBERS.values(), ids=NO_NUMBERS)
+    def test_scores_sets_and_weights(self, values):
+        column = values[0] * 8 if isinstance(values, list) else values.ravel()[:24]
+        for call, name in {
+            lambda: TopK(2).fit(values): "y_score",
+            lambda: AverageK(2).fit(SCORES).predict_set(values): "y_score",
+            lambda: average_k_accuracy_score(Y, values, k=2): "y_score",
+            lambda: average_set_size(values): "y_set",
+        }.items():
+            with pytest.raises((TypeError, ValueError), match=f"^{name} "):
+                call()
+        if not (isinstance(values, list) and len(values[-1]) == 1):
+            for call, name in {
+                lambda: TopK(2).fit(SCORES, sample_weight=column): "sample_weight",
+                lambda: top_k().fit(X, Y, sample_weight=column): "sample_weight",
+                lambda: shot_coverage_score(Y, SETS, class_counts=column[:3]): "class_counts",
+                lambda: TopK(2, objective="macro", prior=column[:3]).fit(SETS): "prior",
+            }.items():
+                with pytest.raises((TypeError, ValueError), match=f"^{name} "):
+                    call()
+
+    @pytest.mark.parametrize("values", ["ragged", "masked", "complex"])
+    def test_tables(self, fitted, values):
+        table = NO_NUMBERS[values]
+        table = [[*row, 1.0] for row in table] if isinstance(table, list) else np.c_[table, Y]
+        if values == "masked":
+            table = np.ma.masked_array(X, mask=X > 0)
+        with pytest.raises((TypeError, ValueError)) as caught:
+            fitted.predict_set(table)
+        assert "X " in "".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
+
+
+class LazyFrame:
+    """What polars and others build until it is collected."""
+
+    columns = ("a", "b")
+
+    def collect(self):
+        raise NotImplementedError
+
+    def head(self, n):
+        return self
+
+
+class TestInputs:
+    @pytest.mark.parametrize("values", [None, (row for row in X), {1, 2}, object(), len])
+    def test_what_holds_no_samples(self, fitted, values):
+        for call in (lambda: fitted.predict_set(values), lambda: top_k().fit(values, Y)):
+            with pytest.raises(TypeError, match=r"^X must be an array.* got"):
+                call()
+
+    def test_a_lazy_frame_is_to_be_collected(self, fitted):
+        with pytest.raises(TypeError, match=r"X is a LazyFrame.* X.collect\(\)"):
+            fitted.predict_set(LazyFrame())
+
+    def test_strings_in_a_table(self, fitted):
+        with pytest.raises(ValueError) as caught:
+            fitted.predict_set([["a", "b", "c", "d"]])
+        assert "X was taken for a table of numbers" in caught.value.__notes__[0]
+
+
+class WithSize(nn.Linear):
+    def __init__(self, size):
+        super().__init__(size, 3)
+
+
+@pytest.mark.parametrize("backbone", [nn.Linear, nn.Sequential, WithSize])
+def test_a_class_as_backbone(backbone):
+    with pytest.raises(TypeError, match=r"backbone=.*(Give a module|Pass an object)"):
+        top_k(backbone=backbone).fit(X, Y)
+
+
+@pytest.mark.parametrize("cv", [None, "prefit"])
+def test_a_class_in_a_plug_in(cv):
+    with pytest.raises(TypeError, match=r"estimator=LogisticRegression is a class"):
+        PlugInClassifier(LogisticRegression, TopK(2), cv=cv).fit(X, Y)
+    with pytest.raises(TypeError, match=r"rule=TopK is a class"):
+        PlugInClassifier(LogisticRegression(), TopK, cv=cv).fit(X, Y)
+
+
+class Dying(Dataset):
+    """Samples, one of which ends the worker process that reads it."""
+
+    def __init__(self, position):
+        self.position = position
+
+    def __len__(self):
+        return len(X)
+
+    def __getitem__(self, i):
+        if i == self.position and torch.utils.data.get_worker_info() is not None:
+            os._exit(3)
+        return torch.from_numpy(X[i])
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_dead_worker():
+    params = {"iterator_train__num_workers": 1, "iterator_valid__num_workers": 1}
+    model = top_k(net_params=params).fit(Dying(position=None), Y)
+    for call in (lambda: model.predict_set(Dying(9)), lambda: model.fit(Dying(9), Y)):
+        with pytest.raises(RuntimeError, match=r"net_params=.*num_workers"):
+            call()
+
+
+def test_a_changed_k_is_told_in_a_line():
+    y = np.arange(240) % 60
+    model = AverageKClassifier(k=2, max_epochs=1, objective="macro", random_state=0)
+    model.fit(np.repeat(X, 10, 0), y).set_params(k=3)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.predict_set(X)
+    (warning,) = caught
+    assert "k=3 was set after the threshold was calibrated for k=2" in str(warning.message)
+    assert len(str(warning.message)) < 160
+    calibrate(model, X)
