@@ -1,10 +1,11 @@
 # What the continuous integration runs (.ci/run), one target for each step.
 PYTHON ?= python
+HOSTILE = $(CURDIR)/build/hostile
 PIP = $(PYTHON) -m pip
 SPHINX = $(PYTHON) -m sphinx -W --keep-going -E -q
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help install lint format test test-without-kernels test-slow integration browser quickstart docs benchmarks wheels ci clean
+.PHONY: help install lint format test test-without-kernels test-slow hostile-short hostile hostile-kernels integration browser quickstart docs benchmarks wheels ci clean
 
 help:  ## Show the targets.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -28,6 +29,16 @@ test-without-kernels:  ## Run the tests of losses and operators as if no compile
 
 test-slow:  ## Run the statistical and long tests.
 	$(PYTHON) -m pytest -m slow -n 0 --timeout 1800
+
+hostile-short:  ## Try 20,000 hostile cases, and let hypothesis search for some.
+	$(PYTHON) -m pytest -m hostile -n 0 tests/hostile
+	cd tests && $(PYTHON) -m hostile --cases 20000 --folder $(HOSTILE)-short
+
+hostile:  ## Try a million hostile cases, 10,000 at a time; a later call goes on.
+	cd tests && $(PYTHON) -m hostile --cases 1000000 --folder $(HOSTILE)
+
+hostile-kernels:  ## Try hostile cases on kernels built with the sanitizers of the compiler.
+	.ci/sanitized $(PYTHON)
 
 integration:  ## Run the tests with libraries of others (pip install '.[integration]').
 	$(PYTHON) -m pytest -m integration -n 0 --timeout 1800

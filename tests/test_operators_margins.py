@@ -34,7 +34,7 @@ def test_types_and_containers():
         ([1.0, float("nan")], 0.5, r"classes \[1\]"),
         ([[1, 2]], 0.5, "vector"),
         ([], 0.5, "vector"),
-        ([1, 2], -0.5, "max_margin must be finite and non-negative"),
+        ([1, 2], -0.5, "max_margin must be finite and at least 0"),
         ([1, 2], float("inf"), "max_margin"),
     ],
 )

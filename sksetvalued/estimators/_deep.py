@@ -290,6 +290,8 @@ class DeepEstimator(BaseEstimator):
         dtypes = (np.float64, np.float32)
         try:
             return validate_data(self, X, accept_sparse="csr", dtype=dtypes, reset=reset)
+        except OverflowError as error:
+            raise ValueError(f"X holds numbers that no float can hold: {error}.") from error
         except (TypeError, ValueError) as error:
             error.add_note(
                 "X was taken for a table of numbers: strings and categories must be encoded "

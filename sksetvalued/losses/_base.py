@@ -24,6 +24,7 @@ def check_reduction(reduction):
 
 def check_scores(input):
     """Raise unless `input` holds floating-point scores of shape (n_samples, n_classes)."""
+    check_tensor(input, "input")
     if input.ndim != 2:
         raise ValueError(
             "input must hold scores of shape (n_samples, n_classes), "
@@ -36,9 +37,18 @@ def check_scores(input):
         )
 
 
+def check_tensor(value, name):
+    """Raise unless `value` is a tensor."""
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(
+            f"{name} must be a tensor, got {type(value).__name__}; torch.as_tensor makes one."
+        )
+
+
 def check_shapes(input, target):
     """Raise unless `input` is (n_samples, n_classes) and `target` holds an integer per row."""
     check_scores(input)
+    check_tensor(target, "target")
     if target.shape != input.shape[:1]:
         raise ValueError(
             f"target must have shape ({input.shape[0]},), one class index per row of input, "
@@ -76,6 +86,7 @@ def check_weights(sample_weight, input):
     """Raise unless `sample_weight` is None or a non-negative number for each row of `input`."""
     if sample_weight is None:
         return
+    check_tensor(sample_weight, "sample_weight")
     if sample_weight.shape != input.shape[:1]:
         raise ValueError(
             f"sample_weight must have shape (n_samples,), ({input.shape[0]},) here, "

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+
 from ..operators._checks import check_number, check_positive_integer
 
 
@@ -9,7 +11,7 @@ def _pairs(ranks):
     """Return the pairs of a rank and a weight, or raise."""
     pairs = ranks.items() if isinstance(ranks, Mapping) else ranks
     if isinstance(pairs, Iterable) and not isinstance(pairs, str):
-        pairs = [tuple(pair) if isinstance(pair, Iterable) else (pair,) for pair in pairs]
+        pairs = [tuple(pair) if np.ndim(pair) == 1 else (pair,) for pair in pairs]
         if pairs and all(len(pair) == 2 for pair in pairs):
             return pairs
     raise ValueError(

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from ..operators._dispatch import is_eager
 from ..operators.projection import fenchel_young_loss
-from ._base import SetLoss, check_scores, check_scores_and_target
+from ._base import SetLoss, check_scores, check_scores_and_target, check_tensor
 
 __all__ = ["BinaryCrossEntropyLoss", "SparseTopLoss", "SparsemaxLoss"]
 
@@ -87,6 +87,7 @@ def binary_cross_entropy_loss(input, target, reduction="mean", sample_weight=Non
 def check_indicator(input, target):
     """Raise unless `target` is an indicator, of zeros and ones, of the shape of `input`."""
     check_scores(input)
+    check_tensor(target, "target")
     if target.shape != input.shape:
         raise ValueError(
             "target must be an indicator of the labels, of the shape of input, "
@@ -178,6 +179,7 @@ class SparsemaxLoss(SetLoss, name="sparsemax"):
     targets = ("label", "indicator")
 
     def check(self, input, target):
+        check_tensor(target, "target")
         check = check_scores_and_target if target.ndim == 1 else check_indicator
         check(input, target)
 

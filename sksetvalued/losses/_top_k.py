@@ -76,7 +76,7 @@ class _TopKLoss(SetLoss):
         super().__init__(reduction)
         check_positive_integer("k", k)
         check_number("margin", margin, 0, inclusive=True)
-        self.k = k
+        self.k = int(k)
         self.margin = margin
 
     def extra_repr(self):

@@ -311,8 +311,10 @@ def _check_sets(y_set):
             f"shape {y_set.shape}."
         )
     if y_set.dtype != bool:
+        if y_set.dtype == object:
+            y_set = as_numbers(y_set, "y_set")
         values = y_set.data if sparse else y_set
-        if values.dtype.kind not in "iufO" or not np.isin(values, (0, 1)).all():
+        if values.dtype.kind not in "iuf" or not np.isin(values, (0, 1)).all():
             raise ValueError(
                 "y_set must hold booleans (or 0 and 1); for scores use top_k_accuracy_score or "
                 "average_k_accuracy_score."

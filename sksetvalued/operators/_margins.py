@@ -1,8 +1,8 @@
 """Margins that grow as classes get rare."""
 
-import numbers
-
 import torch
+
+from ._checks import check_number
 
 __all__ = ["class_margins"]
 
@@ -15,7 +15,14 @@ def check_class_counts(class_counts):
     ValueError
         If they are not a vector of finite positive numbers; the message says which classes.
     """
-    counts = torch.as_tensor(class_counts)
+    try:
+        counts = torch.as_tensor(class_counts)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"class_counts must be a vector of numbers, got {class_counts!r:.50}: {error}."
+        ) from error
+    if counts.is_complex():
+        raise TypeError("class_counts must be real numbers, got complex ones.")
     if counts.ndim != 1 or counts.numel() == 0:
         raise ValueError(
             "class_counts must be a vector with one count per class, "
@@ -33,10 +40,7 @@ def check_class_counts(class_counts):
 
 def check_max_margin(max_margin):
     """Raise unless `max_margin` is a finite non-negative number."""
-    if not isinstance(max_margin, numbers.Real) or isinstance(max_margin, bool):
-        raise TypeError(f"max_margin must be a number, got {max_margin!r}.")
-    if not 0 <= max_margin < float("inf"):
-        raise ValueError(f"max_margin must be finite and non-negative, got {max_margin!r}.")
+    check_number("max_margin", max_margin, 0, inclusive=True)
 
 
 def class_margins(class_counts, max_margin):

@@ -16,7 +16,7 @@ __all__ = ["laplace_top_k"]
 
 #: Entries of scores treated together on the processor, for their temporary memory.
 _CHUNK = 1 << 17
-#: Stands for the score -inf.
+#: Stands for the score -inf; differences of numbers beyond it might not be finite.
 _LOWEST = -1e30
 
 
@@ -39,7 +39,8 @@ def laplace_top_k(scores, k, tau=1.0):
     Returns
     -------
     Tensor of shape (..., n_classes)
-        Entries in [0, 1] that sum to k. A score of -inf counts as one far below all others.
+        Entries in [0, 1] that sum to k. Scores below -1e30, and -inf, count as -1e30, and those
+        above 1e30 as that.
 
     References
     ----------
@@ -93,7 +94,7 @@ def _check(scores, k, tau):
 
 def _centre(scores, k):
     """Return the scores measured from the k-th largest, near which they keep their digits."""
-    scores = scores.nan_to_num(torch.nan, torch.nan, _LOWEST)
+    scores = scores.nan_to_num(torch.nan, torch.nan, _LOWEST).clamp(_LOWEST, -_LOWEST)
     centre = scores.detach().topk(math.ceil(k), dim=1).values[:, -1:]
     return scores - centre, centre
 

@@ -9,6 +9,9 @@ from .._masks import row_blocks
 from .._sets import collect_sets, set_sizes
 from .._validation import as_score_array, check_score_array, check_score_values, check_weights
 
+#: One that is smaller would take more samples than can be counted.
+SMALLEST_ERROR = 1e-12
+
 OBJECTIVES = ("micro", "macro")
 
 
@@ -346,7 +349,8 @@ def check_error(error):
     """Raise unless `error` is a number in (0, 1)."""
     if isinstance(error, bool) or not isinstance(error, (int, float, np.number)):
         raise TypeError(f"error must be a number in (0, 1), got {error!r}.")
-    if not 0 < error < 1:
+    if not SMALLEST_ERROR <= error < 1:
         raise ValueError(
-            f"error must lie in (0, 1), got {error}; error=0.1 asks for a coverage of 90 %."
+            f"error must lie in (0, 1), {SMALLEST_ERROR} or more, got {error}; error=0.1 asks for "
+            "a coverage of 90 %."
         )

@@ -150,7 +150,7 @@ def _at_ranks(scores, indices, normals, epsilon, ranks):
 def _noised_mean(scores, k, epsilon, n_noise_samples, generator, noise, all_k):
     """Average over the draws the k-th largest noised score, or the sum of the k largest."""
     check_scores(scores)
-    check_k(k, scores.shape[-1])
+    k = check_k(k, scores.shape[-1])
     check_number("epsilon", epsilon, 0, inclusive=True)
     check_positive_integer("n_noise_samples", n_noise_samples)
     flat = at_least_float32(scores).reshape(-1, scores.shape[-1])

@@ -41,7 +41,7 @@ def log_elementary_symmetric_polynomials(scores, k):
     tensor([ 1.0000,  6.0000, 11.0000,  6.0000])
     """
     check_scores(scores)
-    check_k(k, scores.shape[-1])
+    k = check_k(k, scores.shape[-1])
     with without_autocast(scores.device):
         return reference.log_sums(scores, k).to(scores.dtype)
 
@@ -83,7 +83,7 @@ def top_k_marginals(scores, k):
     tensor([0.4545, 0.7273, 0.8182])
     """
     check_scores(scores)
-    check_k(k, scores.shape[-1])
+    k = check_k(k, scores.shape[-1])
     # The logarithms may be large, and rounding them would cost the probabilities digits.
     if scores.requires_grad and not torch.is_grad_enabled():
         scores = scores.detach()

@@ -108,7 +108,7 @@ def log_sums(scores, k):
     Tensor of shape (..., k + 1)
     """
     # In sums of many, the lowest number would not stay finite.
-    scores = at_least_float32(scores).clamp(min=_LOWEST)
+    scores = at_least_float32(scores).clamp(_LOWEST, -_LOWEST)
     # sigma_i is homogeneous: sigma_i(e^c e^s) = e^(ic) sigma_i(e^s).
     centre = scores.detach().amax(-1, keepdim=True)
     n_classes = scores.shape[-1]
