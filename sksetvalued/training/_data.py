@@ -89,7 +89,7 @@ class StreamSet(TrainingSet):
 
     def make_batches(self, batch_size, generator, loader_params):
         """Return an iterable over the batches of one epoch after the other."""
-        loader = DataLoader(
+        loader = Loader(
             self.inputs.repeated(self.encode),
             batch_size=min(batch_size, len(self)),
             collate_fn=self._collate,

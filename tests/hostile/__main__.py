@@ -22,7 +22,8 @@ PATIENCE = 300
 
 def schedule(shares):
     """Return the family of each case of a block, in an order that mixes them."""
-    families = [name for name, share in shares.items() for _ in range(share * BLOCK // 1000)]
+    counts = {name: share * BLOCK // sum(shares.values()) for name, share in shares.items()}
+    families = [name for name, count in counts.items() for _ in range(count)]
     random.Random(0).shuffle(families)
     return families
 
@@ -51,7 +52,7 @@ def run_block(number, families, skipped, mark):
     return {"families": report, "violations": violations}
 
 
-def work(folder, n_blocks):
+def work(folder, n_blocks, only=None):
     """Go through the blocks that have no file yet."""
     import torch
 
@@ -60,8 +61,9 @@ def work(folder, n_blocks):
 
     torch.set_num_threads(1)
     strict_warnings()
-    prepare()
-    families = schedule(SHARES)
+    if not only:
+        prepare()
+    families = schedule({name: SHARES[name] for name in only or SHARES})
     skipped = {json.loads(path.read_text())["case"] for path in folder.glob("lost-*.json")}
     with open(folder / "mark", "r+b") as file, mmap.mmap(file.fileno(), 8) as mark:
         for number in range(n_blocks):
@@ -74,13 +76,14 @@ def work(folder, n_blocks):
                 path.with_suffix(".tmp").replace(path)
 
 
-def watch(folder, n_blocks):
+def watch(folder, n_blocks, only):
     """Start workers until every block is done; write down the cases that end or stop them."""
     mark = folder / "mark"
     while len(list(folder.glob("block-*.json"))) < n_blocks:
         mark.write_bytes(struct.pack("<q", -1))
         command = [sys.executable, "-X", "faulthandler", "-m", "hostile", "--worker"]
-        worker = subprocess.Popen([*command, "--folder", folder, "--cases", str(n_blocks * BLOCK)])
+        command += ["--folder", folder, "--cases", str(n_blocks * BLOCK)]
+        worker = subprocess.Popen([*command, "--only", *only] if only else command)
         last, since = None, time.monotonic()
         while worker.poll() is None:
             time.sleep(0.2)
@@ -109,6 +112,7 @@ def summary(folder, n_blocks):
             slowest[name] = max(slowest.get(name, 0.0), found["slowest"][0])
     lines = ["| family | cases | right | refused by name | broke the law | slowest |"]
     lines.append("|---|---|---|---|---|---|")
+    outcomes = {name: counts for name, counts in outcomes.items() if counts}
     for name, counts in outcomes.items():
         right = sum(counts[key] for key in RIGHT)
         refused = {k: n for k, n in counts.items() if k not in (*RIGHT, "none", "violation")}
@@ -130,13 +134,14 @@ def main():
     parser = argparse.ArgumentParser(prog="python -m hostile", description=__doc__)
     parser.add_argument("--cases", type=int, default=1_000_000)
     parser.add_argument("--folder", type=Path, required=True, help="where the blocks are kept")
+    parser.add_argument("--only", nargs="+", metavar="FAMILY", help="families to try")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     n_blocks = -(-arguments.cases // BLOCK)
     if arguments.worker:
-        return work(arguments.folder, n_blocks)
+        return work(arguments.folder, n_blocks, arguments.only)
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    watch(arguments.folder, n_blocks)
+    watch(arguments.folder, n_blocks, arguments.only)
     table, violations = summary(arguments.folder, n_blocks)
     print(table)
     for violation in violations:
