@@ -47,7 +47,7 @@ ESTIMATORS = {
         y,
     ),
     "a rule of one's own": (
-        PlugInClassifier(TopKClassifier(max_epochs=2, random_state=0), AverageError(0.3), cv=2),
+        PlugInClassifier(TopKClassifier(max_epochs=2, random_state=0), AverageError(0.3), cv=0.5),
         X,
         y,
     ),

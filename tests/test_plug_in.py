@@ -27,6 +27,7 @@ from sksetvalued import AverageKClassifier, PlugInClassifier, TopKClassifier
 from sksetvalued._predict import set_scores
 from sksetvalued.metrics import average_set_size, set_coverage_score
 from sksetvalued.rules import AverageError, AverageK, PointwiseError, TopK
+from sksetvalued.training import split_per_class
 
 LOGISTIC = LogisticRegression(tol=1e-2)
 
@@ -34,7 +35,7 @@ LOGISTIC = LogisticRegression(tol=1e-2)
 @parametrize_with_checks(
     [
         PlugInClassifier(LOGISTIC, AverageK(1.5, min_size=1)),
-        PlugInClassifier(RidgeClassifier(), AverageError(0.2)),
+        PlugInClassifier(RidgeClassifier(), AverageK(1)),
     ]
 )
 def test_scikit_learn_checks(estimator, check):
@@ -113,9 +114,38 @@ def test_cross_fitting_calibrates_on_out_of_fold_scores(digits):
     np.testing.assert_array_equal(
         clf.estimator_.predict_proba(X), GaussianNB().fit(X, y).predict_proba(X)
     )
-    labelled = PlugInClassifier(GaussianNB(), AverageError(0.1), cv=cv).fit(X, y)
-    columns = np.searchsorted(labelled.classes_, y)
-    assert labelled.rule_.threshold_ == AverageError(0.1).fit(scores, columns).threshold_
+
+
+@pytest.mark.parametrize("rule", [AverageK(2), AverageError(0.1, objective="macro")], ids=str)
+def test_a_share_that_is_held_out_calibrates_the_classifier_as_it_stays(digits, rule):
+    X, y, _, _ = digits
+    weight = np.where(np.arange(len(y)) % 7, 1.0, 0.0)
+    clf = PlugInClassifier(GaussianNB(), rule, cv=0.25).fit(X, y, sample_weight=weight)
+    # No fold and no rule knows more of the classifier than what it was trained on.
+    kept = np.flatnonzero(weight)
+    train, held = split_per_class(
+        np.unique(y[kept], return_inverse=True)[1], 0.25, np.random.RandomState(0)
+    )
+    train, held = kept[train], kept[held]
+    assert abs(len(held) / len(kept) - 0.25) < 0.02
+    model = GaussianNB().fit(X[train], y[train])
+    np.testing.assert_array_equal(clf.predict_proba(X), model.predict_proba(X))
+    by_hand = PlugInClassifier(model, clone(rule), cv="prefit")
+    if rule.objective == "macro":
+        prior = np.unique(y[train], return_counts=True)[1] / len(train)
+        by_hand.rule.set_params(prior=prior)
+    assert clf.rule_.threshold_ == by_hand.fit(X[held], y[held]).rule_.threshold_
+
+
+def test_what_is_promised_is_calibrated_on_a_fifth_unless_said_otherwise(digits):
+    X, y, _, _ = digits
+    one, other = (
+        PlugInClassifier(GaussianNB(), AverageError(0.1), cv=cv).fit(X, y).rule_.threshold_
+        for cv in (None, 0.2)
+    )
+    assert one == other
+    with pytest.raises(ValueError, match="holds no sample out"):
+        PlugInClassifier(GaussianNB(), AverageError(0.1)).fit(np.eye(3), [0, 1, 2])
 
 
 def test_prefit_leaves_the_classifier_alone(digits):
@@ -204,9 +234,6 @@ def test_a_class_missing_from_a_fold_scores_zero_there(digits):
         clf = PlugInClassifier(model, AverageK(2), cv=folds).fit(X, y)
         assert clf.rule_.n_samples_seen_ == len(y)
         assert clf.predict_set(X).shape == (len(y), 10)
-    covering = PlugInClassifier(GaussianNB(), AverageError(0.05), cv=folds)
-    # A tenth of the samples have no chance: only sets of every class miss one in twenty.
-    assert covering.fit(X, y).predict_set(X).all()
 
 
 def test_splitters_that_leave_samples_out_or_repeat_them(digits):
@@ -233,7 +260,7 @@ def test_weights_reach_the_classifier_and_the_rule(digits):
         PlugInClassifier(make_pipeline(GaussianNB()), AverageK(2)).fit(X, y, sample_weight=weight)
 
 
-@pytest.mark.parametrize("rule", [AverageK(1.5, objective="macro"), AverageError(0.2)], ids=str)
+@pytest.mark.parametrize("rule", [AverageK(1.5, objective="macro"), PointwiseError(0.2)], ids=str)
 @pytest.mark.parametrize("splits", ["iterable", "a fold without weight"])
 def test_a_weight_of_zero_leaves_the_sample_out(digits, rule, splits):
     X, y, X_test, _ = digits
@@ -258,7 +285,8 @@ def test_a_weight_of_zero_leaves_the_sample_out(digits, rule, splits):
     np.testing.assert_array_equal(clf.predict_set(X_test), without.predict_set(X_test))
     clf.calibrate(X, y, sample_weight=weight)
     without.calibrate(X[kept], y[kept], sample_weight=weight[kept])
-    assert clf.rule_.threshold_ == without.rule_.threshold_
+    if isinstance(rule, AverageK):
+        assert clf.rule_.threshold_ == without.rule_.threshold_
 
 
 def test_classes_and_their_counts_are_those_of_the_deep_classifiers():
@@ -329,6 +357,9 @@ class NoScores(ClassifierMixin, BaseEstimator):
         (GaussianNB(), TopK(1), "pre-fit", ValueError, "cv must be 'prefit'"),
         (GaussianNB(), TopK(1), 1, ValueError, "k-fold|n_splits"),
         (GaussianNB(), TopK(1), "prefit", NotFittedError, "not fitted"),
+        (GaussianNB(), TopK(1), 1.0, ValueError, "cv=1.0 must lie"),
+        (GaussianNB(), AverageError(0.1), 5, ValueError, "promises .* cv=0.2, .* cv='prefit'"),
+        (GaussianNB(), AverageK(2, finite_sample=True), 5, ValueError, "promises"),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -340,7 +371,7 @@ def test_bad_parts_are_named(digits, model, rule, cv, error, match):
 
 def test_bad_data_is_named(digits):
     X, y, X_new, _ = digits
-    clf = PlugInClassifier(GaussianNB(), AverageError(0.1), cv=2).fit(X, y)
+    clf = PlugInClassifier(GaussianNB(), AverageError(0.1), cv=0.5).fit(X, y)
     with pytest.raises(ValueError, match="not trained on: \\['ten'\\]"):
         clf.calibrate(X_new[:2], ["one", "ten"])
     with pytest.raises(ValueError, match="y is None"):

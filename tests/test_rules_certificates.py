@@ -187,7 +187,7 @@ def test_certificates_need_samples_held_out():
     with pytest.raises(ValueError, match="calibration_fraction"):
         AverageKClassifier(2, rule_params=params).partial_fit(X, y, classes=range(4))
     with pytest.raises(ValueError, match="cv='prefit'"):
-        PlugInClassifier(GaussianNB(), AverageK(2, finite_sample=True)).fit(X, y)
+        PlugInClassifier(GaussianNB(), AverageK(2, finite_sample=True), cv=3).fit(X, y)
     certified = PlugInClassifier(
         GaussianNB().fit(X, y), AverageK(2, finite_sample=True), cv="prefit"
     )

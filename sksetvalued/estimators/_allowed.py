@@ -233,6 +233,7 @@ PARAMS = {
     "backbone_params": by_name(_is_number_or_numbers, known=BACKBONE_PARAMS),
     "batch_size": _auto_or(is_size),
     "calibration_fraction": _auto_or(optional(is_number)),
+    "calibration_folds": _auto_or(optional(is_size)),
     "class_weight": lambda value: one_of(None, "balanced")(value) or _weighs(value),
     "cross_entropy": optional(is_number),
     "epsilon": optional(is_number),

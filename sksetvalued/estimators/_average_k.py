@@ -1,7 +1,7 @@
 """Sets of k classes on average."""
 
 import warnings
-from numbers import Real
+from numbers import Integral, Real
 
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
@@ -17,6 +17,9 @@ ALPHA = 0.1
 
 #: Share of the data that is held out for the threshold where a search holds none out.
 CALIBRATION_SHARE = 0.1
+
+#: Folds that "auto" makes, of at most so many samples.
+FOLDS, MOST_IN_FOLDS = 5, 5000
 
 
 @with_training_parameters
@@ -69,6 +72,13 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
         without them, so that nothing is lost to training; where nothing is searched, or where
         `rule_params` promises a size, it is 0.1. None trains on everything and calibrates on the
         same data, where sizes are too small for fresh data; follow it by `calibrate`.
+    calibration_folds : int, "auto" or None, default="auto"
+        Folds whose scores, by networks trained without them, set the threshold together: all
+        samples count for it, and none is lost to the network that is kept. The networks of the
+        folds see as many samples in their training as that of all data, for which its sizes are
+        theirs on average; each takes the time of a fit. "auto" is five, with
+        ``calibration_fraction="auto"``, where `max_epochs` is searched on at most 5,000 samples.
+        None: no folds.
     {training}
 
     Attributes
@@ -110,6 +120,11 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
             StrOptions({"auto"}),
             None,
         ],
+        "calibration_folds": [
+            Interval(Integral, 2, None, closed="left"),
+            StrOptions({"auto"}),
+            None,
+        ],
     }
 
     def __init__(
@@ -126,6 +141,7 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
         rule_params=None,
         class_weight=None,
         calibration_fraction="auto",
+        calibration_folds="auto",
         **training,
     ):
         super().__init__(**training)
@@ -140,6 +156,7 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
         self.rule_params = rule_params
         self.class_weight = class_weight
         self.calibration_fraction = calibration_fraction
+        self.calibration_folds = calibration_folds
 
     @property
     def threshold_(self):
@@ -200,6 +217,48 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
             return self.calibration_fraction
         spare = self._searches_epochs(resume) and not self.rule_.requires_held_out
         return None if spare else CALIBRATION_SHARE
+
+    def _calibration_folds(self, resume, n_samples):
+        folds, auto = self.calibration_folds, self.calibration_fraction == "auto"
+        if folds == "auto":
+            few = n_samples <= MOST_IN_FOLDS and self._searches_epochs(resume)
+            return FOLDS if few and auto and not self.rule_.requires_held_out else None
+        if folds is not None and not auto:
+            raise ValueError(
+                f"calibration_folds={folds} and calibration_fraction="
+                f"{self.calibration_fraction} both say where the threshold comes from: leave one "
+                "of them at 'auto'."
+            )
+        if folds is not None and resume is not None:
+            raise ValueError(
+                f"calibration_folds={folds} needs networks that are trained from the start, but "
+                "warm_start=True goes on with one: set calibration_folds=None."
+            )
+        return folds
+
+    def _calibrate_out_of_fold(
+        self, inputs, target, weight, folds, epochs, valid=None, trained=False
+    ):
+        with warnings.catch_warnings():
+            # A k that needs a warning has had it before the training.
+            warnings.filterwarnings("ignore", ".*every class is returned", UserWarning)
+            rule = self._rule()._begin(len(self.classes_))
+        n_samples = sum(len(out) for _, out in folds)
+        for kept, out in folds:
+            if not trained:
+                data = self._training_set(inputs, target, weight, kept, True)
+                self._train(data, valid, len(self.classes_), epochs, None)
+            if self.net_.interrupted_:
+                return
+            trained = False
+            out_weight = None if weight is None else weight[out]
+            self._feed(rule, inputs.subset(out), out_weight, n_samples)
+        self.rule_ = rule
+
+    def _epochs_on_all(self, epochs, share):
+        # As many samples seen in the training as by the networks whose scores set the threshold:
+        # after more, scores are sharper and sets smaller.
+        return max(1, round(epochs * share))
 
     def _loss_supplies(self, n_samples):
         # The loss alone has another default, that of the thesis.

@@ -202,16 +202,13 @@ class DeepSetClassifier(SearchedLength, LearnsFromStreams, ClassifierMixin, Deep
         # A fit that goes on holds the same samples out, if the data are the same.
         random_state = np.random.RandomState(self._seed)
         train, held = np.arange(len(target)), None
-        fraction = self._calibration_share(resume)
+        n_folds = self._calibration_folds(resume, len(train))
+        fraction = None if n_folds else self._calibration_share(resume)
         if fraction is not None:
             train, held = split_per_class(target, fraction, random_state)
         self._check_held_out(held, weight)
-        parts = inputs, target, weight, train, random_state, checkpoint
-        calibrated = False
-        if self._searches_epochs(resume):
-            calibrated = self._fit_searched(*parts)
-        else:
-            self._fit_held_out(*parts, resume)
+        fit = self._fit_searched if self._searches_epochs(resume) else self._fit_held_out
+        calibrated = fit(inputs, target, weight, train, random_state, checkpoint, resume, n_folds)
         if held is None and calibrated:
             return
         self._calibrate_on(inputs, weight, train if held is None or not len(held) else held)
@@ -224,6 +221,10 @@ class DeepSetClassifier(SearchedLength, LearnsFromStreams, ClassifierMixin, Deep
 
     def _calibration_share(self, resume):
         """Return the share of the data that is held out for the threshold alone, or None."""
+        return None
+
+    def _calibration_folds(self, resume, n_samples):
+        """Return the number of folds whose scores set the threshold, or None."""
         return None
 
     def _check_held_out(self, held, weight):

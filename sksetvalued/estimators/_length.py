@@ -7,7 +7,7 @@ from scipy.special import entr
 from sklearn.exceptions import ConvergenceWarning
 
 from .. import training
-from ..training import split_per_class
+from ..training import folds_per_class, split_per_class
 from ._deep import is_named
 
 #: Log-likelihoods, which are negative, of more than this share of that of chance are no better.
@@ -34,17 +34,24 @@ class SearchedLength:
         auto = self.max_epochs == "auto" and self._recipe.searched
         return auto and open_ended and resume is None
 
-    def _fit_searched(self, inputs, target, weight, train, random_state, checkpoint):
+    def _fit_searched(
+        self, inputs, target, weight, train, random_state, checkpoint, resume, n_folds
+    ):
         """Find the number of epochs on a part of the data, then train anew on all of it.
 
-        Return whether the rule was calibrated on that part.
+        Return whether the rule was calibrated on samples that were held out.
         """
-        fraction = self.validation_fraction or training.HELD_OUT
-        kept, out = split_per_class(target[train], fraction, random_state)
+        if n_folds is None:
+            fraction = self.validation_fraction or training.HELD_OUT
+            splits = [split_per_class(target[train], fraction, random_state)]
+        else:
+            splits = folds_per_class(target[train], n_folds, random_state)
+        folds = [(train[kept], train[out]) for kept, out in splits if len(out)]
         epochs = None
-        if len(out):
+        if folds:
+            kept, out = folds[0]
             parts = [
-                self._training_set(inputs, target, weight, train[rows], rows is kept)
+                self._training_set(inputs, target, weight, rows, rows is kept)
                 for rows in (kept, out)
             ]
             self._train(*parts, len(self.classes_), None, "search")
@@ -53,11 +60,18 @@ class SearchedLength:
             best = dict(self.net_.callbacks_)["best_epoch"]
             epochs = best.best_epoch_
             self._warn_of_chance(best.best_)
-            self._calibrate_on(inputs, weight, train[out])
+            self._calibrate_out_of_fold(inputs, target, weight, folds, epochs, trained=True)
+            if self.net_.interrupted_:
+                return False
+            epochs = self._epochs_on_all(epochs, len(kept) / len(train))
         self._found_epochs = epochs
         data = self._training_set(inputs, target, weight, train, True)
         self._train(data, None, len(self.classes_), epochs, None, checkpoint)
-        return len(out) > 0
+        return len(folds) > 0
+
+    def _epochs_on_all(self, epochs, share):
+        """Return how long to train on all data where `epochs` were best on a share of them."""
+        return epochs
 
     def _warn_of_chance(self, likelihood):
         """Warn where held-out labels are no likelier than by the shares of the classes."""
@@ -93,7 +107,10 @@ class SearchedLength:
             stacklevel=6,
         )
 
-    def _fit_held_out(self, inputs, target, weight, train, random_state, checkpoint, resume):
+    def _fit_held_out(
+        self, inputs, target, weight, train, random_state, checkpoint, resume, n_folds
+    ):
+        """Train for the epochs asked for; return whether the rule was calibrated out of fold."""
         valid = None
         if self.validation_fraction is not None:
             kept, out = split_per_class(target[train], self.validation_fraction, random_state)
@@ -104,12 +121,37 @@ class SearchedLength:
                 )
             train, valid = train[kept], train[out]
             valid = self._training_set(inputs, target, weight, valid, False)
-        data = self._training_set(inputs, target, weight, train, True)
         epochs = None if self.max_epochs == "auto" else self.max_epochs
         if epochs is None and resume is not None:
             epochs = self._found_epochs
+        folds = []
+        if n_folds is not None:
+            splits = folds_per_class(target[train], n_folds, random_state)
+            folds = [(train[kept], train[out]) for kept, out in splits]
+        if folds:
+            longer = len(train) / len(folds[0][0]) * (epochs or self._usual_epochs(len(train)))
+            self._calibrate_out_of_fold(inputs, target, weight, folds, round(longer), valid)
+            if self.net_.interrupted_:
+                return False
+        data = self._training_set(inputs, target, weight, train, True)
         self._train(data, valid, len(self.classes_), epochs, resume, checkpoint)
         self._check_training(inputs, target, train)
+        return len(folds) > 0
+
+    def _usual_epochs(self, n_samples):
+        """Return the number of epochs that is not searched."""
+        recipe = self._recipe
+        batch_size = training.resolve_batch_size(self.batch_size, n_samples, recipe.largest_batch)
+        return recipe.epochs(training.count_batches(n_samples, batch_size))
+
+    def _calibrate_out_of_fold(
+        self, inputs, target, weight, folds, epochs, valid=None, trained=False
+    ):
+        """Calibrate the rule, where it has a threshold, on folds (kept, held out).
+
+        The scores of each are those of a network that is trained for `epochs` without it, which
+        that of the first is already if `trained`.
+        """
 
     def _likelihood(self, y_true, y_score, sample_weight):
         log_proba = self._log_proba(y_score)

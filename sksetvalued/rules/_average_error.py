@@ -116,6 +116,7 @@ class AverageError(SetRule):
     """
 
     requires_y = True
+    requires_held_out = True
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ from ._setup import (
     scheduler_of,
 )
 from ._sized import SizedLoss
-from ._splits import split_per_class
+from ._splits import folds_per_class, split_per_class
 from ._state import KeepState
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "count_batches",
     "current_processes",
     "is_perceptron",
+    "folds_per_class",
     "iter_outputs",
     "make_batches",
     "make_callbacks",

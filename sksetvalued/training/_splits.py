@@ -34,3 +34,31 @@ def split_per_class(y, fraction, random_state):
     rank = np.arange(len(y)) - np.repeat(np.cumsum(counts) - counts, counts)
     held = rank < np.repeat(given, counts)
     return np.sort(order[~held]), np.sort(order[held])
+
+
+def folds_per_class(y, n_folds, random_state):
+    """Split indices into folds, each with its share of every class.
+
+    Parameters
+    ----------
+    y : ndarray of shape (n_samples,)
+        Class indices.
+    n_folds : int
+    random_state : RandomState
+
+    Returns
+    -------
+    folds : list of (kept, held_out)
+        Sorted indices, without folds that would hold nothing out. Each sample is held out once,
+        but for the only one of a class, which is always kept.
+    """
+    order = random_state.permutation(len(y))
+    order = order[np.argsort(y[order], kind="stable")]
+    counts = np.bincount(y)
+    fold = np.empty(len(y), dtype=int)
+    # Round the classes, so that folds differ by one sample though classes be small.
+    fold[order] = np.arange(len(y)) % n_folds
+    fold[counts[y] == 1] = -1
+    indices = np.arange(len(y))
+    parts = ((indices[fold != i], indices[fold == i]) for i in range(n_folds))
+    return [(kept, out) for kept, out in parts if len(out)]

@@ -1,0 +1,186 @@
+"""Sizes of the sets of an untouched AverageKClassifier on new data, without `calibrate`.
+
+    python -m benchmarks.defaults.sizes [run | page] [--data FOLDER] [--sets ...] [--seeds 10]
+
+`run` measures what has no record in results/defaults/sizes.jsonl.gz yet, `page` writes
+benchmarks/sizes.md from it; without a command, both.
+"""
+
+import argparse
+import sys
+import warnings
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import torch
+from scipy.stats import t as student
+from sklearn.datasets import load_digits
+
+from sksetvalued import AverageKClassifier
+
+from ..papers.data import data_folder
+from ..papers.store import ResultFile, unfinished
+from . import sources, tasks
+from .measure import cpu_seconds
+from .report import table
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE.parent / "results" / "defaults" / "sizes.jsonl"
+PAGE = HERE.parent / "sizes.md"
+N_TEST = 1000
+
+#: name: (k, sizes of the training set). The length of the training on all data after folds was
+#: chosen on the second group, of 200 samples.
+REPORT = {
+    "digits": (1.5, (200, 1000)),
+    "letter": (2, (200, 1000, 3000)),
+    "hwu": (2, (200, 1000, 3000)),
+}
+CHOOSE = {
+    "pendigits": (1.5, (200,)),
+    "yeast": (2, (200,)),
+    "ambiguous": (3, (200, 1000)),
+    "banking": (2, (1000,)),
+}
+SETS = REPORT | CHOOSE
+CONTENDERS = {"default": {}, "a fifth": {"calibration_folds": None}}
+
+INTRO = f"""\
+# Sizes of the sets after `fit` alone
+
+Written by `python -m benchmarks.defaults.sizes`. `AverageKClassifier(k)` is fitted, and the sets
+of {N_TEST:,} samples that it has not seen are counted; training and test samples, and the network,
+are drawn anew for each seed. "default" sets its threshold by five folds (up to 5,000 samples), "a
+fifth" (`calibration_folds=None`) by the samples that were held out for the length of the training.
+
+*mean*: average over seeds of the size, in percent of k, minus 100, with its 95 % Student
+interval. *error*: root mean square of the same. *possible*: s sqrt(1/n + 1/m) in percent of k, the
+standard error with a threshold from n samples of the very kind of those m that are counted, s
+being the standard deviation of the sizes of sets; *times*: error over possible.
+
+"""
+
+
+def data(name, n, folder, rng):
+    """Return training samples, their labels, and test samples."""
+    if name in ("hwu", "banking"):
+        texts, y = getattr(sources, {"hwu": "hwu64", "banking": "banking77"}[name])(folder)[:2]
+        order = rng.permutation(len(y))
+        return tasks._vectorized(texts, y, order[:n], order[n : n + N_TEST])[:3]
+    if name == "ambiguous":
+        return tasks.ambiguous(folder, rng, n, N_TEST, n_classes=10, n_features=20)[:3]
+    if name == "digits":
+        X, y = load_digits(return_X_y=True)
+    elif name == "letter":
+        X, y = sources.table(folder, "letter-recognition.data", 0, slice(1, 17), skip=1)
+    elif name == "pendigits":
+        X, y = sources.table(folder, "pendigits.tra", 16, slice(0, 16))
+    else:
+        X, y = sources.table(folder, "yeast.txt", 8, slice(0, 8))
+    order = rng.permutation(len(y))
+    return X[order[:n]], y[order[:n]], X[order[n : n + N_TEST]]
+
+
+def measure(job, folder):
+    """Return the record of a fit."""
+    torch.set_num_threads(1)
+    name, n, seed = job["set"], job["n"], job["seed"]
+    X, y, X_test = data(name, n, folder, np.random.RandomState(seed))
+    params = CONTENDERS[job["contender"]]
+    model = AverageKClassifier(SETS[name][0], random_state=seed, **params)
+    start = cpu_seconds()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(X, y)
+        seconds = cpu_seconds() - start
+        sizes = model.predict_set(X_test).sum(1)
+    return {
+        "task": job,
+        "size": float(sizes.mean()),
+        "std": float(sizes.std()),
+        "m": len(sizes),
+        "seconds": round(seconds, 2),
+    }
+
+
+def run(results, jobs, folder):
+    for job in unfinished(jobs, results.records()):
+        record = measure(job, folder)
+        results.append(record)
+        print(job, f"{record['size']:.3f} in {record['seconds']} s", file=sys.stderr, flush=True)
+
+
+def row(name, n, runs):
+    """Return the cells of one set, number of samples and contender."""
+    k = SETS[name][0]
+    off = 100 * (np.array([r["size"] for r in runs]) / k - 1)
+    half = np.nan
+    if len(off) > 1:
+        half = student.ppf(0.975, len(off) - 1) * off.std(ddof=1) / np.sqrt(len(off))
+    error = np.sqrt(np.mean(off**2))
+    possible = np.mean([100 * r["std"] / k * np.sqrt(1 / n + 1 / r["m"]) for r in runs])
+    seconds = np.median([r["seconds"] for r in runs])
+    figures = (f"{off.mean():+.1f} ± {half:.1f}", f"{error:.1f}", f"{possible:.1f}")
+    return [*figures, f"{error / possible:.2f}", f"{seconds:.1f}", str(len(runs))]
+
+
+def write(page, records):
+    grouped = defaultdict(list)
+    for record in records.values():
+        job = record["task"]
+        grouped[job["set"], job["n"], job["contender"]].append(record)
+    heads = [
+        "set",
+        "k",
+        "n",
+        "threshold",
+        "mean",
+        "error",
+        "possible",
+        "times",
+        "seconds",
+        "seeds",
+    ]
+    parts = [INTRO]
+    for title, sets in (("Reporting", REPORT), ("Choosing", CHOOSE)):
+        rows = [
+            [name, f"{k:g}", str(n), contender, *row(name, n, grouped[name, n, contender])]
+            for name, (k, ns) in sets.items()
+            for n in ns
+            for contender in CONTENDERS
+            if grouped[name, n, contender]
+        ]
+        parts += [f"## {title}\n\n", table(heads, rows), "\n"]
+    page.write_text("".join(parts).rstrip() + "\n")
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.defaults.sizes")
+    parser.add_argument("command", nargs="?", choices=["run", "page"])
+    parser.add_argument("--data", help="folder of the data sets")
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS), metavar="set")
+    parser.add_argument("--most", type=int, default=3000, help="training samples at most")
+    parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    args = parser.parse_args(argv)
+    results = ResultFile(args.results)
+    if args.command in ("run", None):
+        jobs = [
+            {"set": name, "n": n, "seed": seed, "contender": contender}
+            for seed in range(args.seeds)
+            for name in args.sets
+            for n in SETS[name][1]
+            for contender in args.contenders
+            if n <= args.most
+        ]
+        run(results, jobs, data_folder(args.data))
+    if args.command in ("page", None):
+        write(PAGE, results.records())
+        results.compress()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

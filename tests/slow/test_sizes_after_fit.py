@@ -1,0 +1,22 @@
+"""What sizes the sets of new data have after `fit` alone."""
+
+import numpy as np
+import pytest
+
+from sksetvalued import AverageKClassifier
+from sksetvalued.datasets import make_ambiguous_classification
+
+pytestmark = pytest.mark.slow
+
+
+def test_sets_hold_k_classes_after_fit_on_few_samples():
+    """Where the last network trains for the epochs of those of the folds, 8 % are missing."""
+    sizes = []
+    for seed in range(8):
+        X, y, _, _ = make_ambiguous_classification(
+            2200, n_classes=10, n_features=20, random_state=seed
+        )
+        clf = AverageKClassifier(3, random_state=seed).fit(X[:200], y[:200])
+        sizes.append(clf.predict_set(X[200:]).sum(1).mean())
+    assert np.mean(sizes) == pytest.approx(3, rel=0.04)
+    assert np.sqrt(np.mean((np.array(sizes) / 3 - 1) ** 2)) < 0.06

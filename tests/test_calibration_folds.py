@@ -1,0 +1,107 @@
+"""The threshold of AverageKClassifier by folds: scores of networks trained without them."""
+
+import numpy as np
+import pytest
+
+from sksetvalued import AverageKClassifier
+from sksetvalued.rules import AverageK
+from sksetvalued.training import folds_per_class
+
+rng = np.random.default_rng(0)
+X = rng.standard_normal((150, 5))
+Y = (X[:, :3] + rng.gumbel(size=(150, 3))).argmax(1)
+Y[:2] = 3, 4  # alone in their classes
+
+
+def classifier(**params):
+    return AverageKClassifier(1.5, **{"random_state": 0, **params})
+
+
+@pytest.mark.parametrize("n_folds", [2, 5, 7])
+def test_folds_hold_out_each_sample_once_and_share_the_classes(n_folds):
+    y = rng.permutation(np.repeat([0, 1, 2, 3], [30, 11, 2, 1]))
+    folds = folds_per_class(y, n_folds, np.random.RandomState(0))
+    assert len(folds) == n_folds
+    held = np.concatenate([out for _, out in folds])
+    np.testing.assert_array_equal(np.sort(held), np.flatnonzero(y != 3))
+    for kept, out in folds:
+        np.testing.assert_array_equal(np.sort(np.r_[kept, out]), np.arange(len(y)))
+        assert set(y[kept]) == {0, 1, 2, 3}
+    counts = np.array([np.bincount(y[out], minlength=4) for _, out in folds])
+    assert np.ptp(counts, axis=0).max() <= 1
+    assert np.ptp(counts.sum(1)) <= 2
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return classifier(max_epochs=4, calibration_folds=3).fit(X, Y)
+
+
+def test_the_threshold_is_that_of_networks_trained_without_the_fold(fitted):
+    scores = []
+    for kept, out in folds_per_class(Y, 3, np.random.RandomState(fitted._seed)):
+        # Two thirds of the samples, half as many epochs again: as many samples are seen.
+        part = classifier(max_epochs=6, calibration_folds=None, calibration_fraction=None)
+        part.fit(X[kept], Y[kept])
+        part.class_counts_ = fitted.class_counts_
+        scores.append(part._predict_log_proba(X[out]))
+    scores = np.concatenate(scores)
+    assert len(scores) == 148
+    expected = AverageK(1.5, log_scores=True).fit(scores)
+    assert fitted.threshold_ == expected.threshold_
+    assert fitted.rule_.n_samples_seen_ == 148
+
+
+def test_the_network_is_that_of_a_fit_on_all_samples_without_folds(fitted):
+    plain = classifier(max_epochs=4, calibration_folds=None, calibration_fraction=None).fit(X, Y)
+    np.testing.assert_array_equal(fitted.decision_function(X), plain.decision_function(X))
+    assert fitted.n_iter_ == 4
+
+
+def test_where_the_length_is_searched_the_last_network_sees_as_many_samples_as_the_first():
+    clf = classifier(calibration_folds=2).fit(X, Y)
+    lengths = []
+
+    def train(*args, **kwargs):
+        result = type(clf)._train(clf, *args, **kwargs)
+        lengths.append((len(args[0]), clf.n_iter_, dict(clf.net_.callbacks_).get("best_epoch")))
+        return result
+
+    clf._train = train
+    clf.fit(X, Y)
+    (first, _, best), (second, of_fold, _), (whole, of_all, _) = lengths
+    assert (first, second, whole) == (76, 76, 150)
+    assert of_fold == best.best_epoch_
+    assert of_all == clf.n_iter_ == max(1, round(best.best_epoch_ * 76 / 150))
+    assert clf.rule_.n_samples_seen_ == 148
+
+
+def test_which_samples_set_the_threshold_by_default():
+    seen = {}
+    for name, params in {
+        "search": {},
+        "given length": {"max_epochs": 3},
+        "a share": {"calibration_fraction": 0.3, "max_epochs": 3},
+        "certificate": {"rule_params": {"finite_sample": True, "max_size": 3}, "max_epochs": 3},
+        "none": {"calibration_folds": None},
+    }.items():
+        seen[name] = classifier(**params).fit(X, Y).rule_.n_samples_seen_ / len(X)
+    assert seen["search"] == 148 / 150
+    assert seen["given length"] == pytest.approx(0.1, abs=0.02)
+    assert seen["a share"] == pytest.approx(0.3, abs=0.02)
+    assert seen["certificate"] == pytest.approx(0.1, abs=0.02)
+    assert seen["none"] == pytest.approx(0.2, abs=0.02)
+
+
+def test_what_folds_cannot_be_used_with_is_named(fitted):
+    for params, match in (
+        ({"calibration_fraction": 0.2}, "calibration_folds=3 and calibration_fraction=0.2"),
+        ({"calibration_fraction": None}, "calibration_folds=3 and calibration_fraction=None"),
+        ({"rule_params": {"finite_sample": True}}, "must be held out"),
+        ({"calibration_folds": 1}, "'calibration_folds' parameter"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            classifier(**{"calibration_folds": 3, "max_epochs": 1, **params}).fit(X, Y)
+    clf = classifier(max_epochs=1, calibration_folds=3, warm_start=True).fit(X, Y)
+    with pytest.raises(ValueError, match="warm_start=True goes on"):
+        clf.fit(X, Y)
