@@ -17,10 +17,11 @@ def _call(script, *arguments):
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("benchmark_path")
 def test_speed_runs_and_the_report_follows_from_the_figures(tmp_path):
     results, page = tmp_path / "results" / "speed.json", tmp_path / "speed.md"
-    sizes = ["--cells", "4x20x2", "--draws", "1", "--draws-cell", "4x20x2"]
+    sizes = ["--cells", "4x20x2", "6x30x2", "--draws", "1", "2", "--draws-cell", "4x20x2"]
     _call("speed.py", "run", *sizes, "--rounds", 2, "--seconds", 0.1, "--results", results)
     measured = json.loads(results.read_text())
     first = measured["cells"][0]["contenders"]
@@ -92,6 +93,7 @@ def _timing(cpu_ms):
     return {"cpu_ms": cpu_ms, "wall_ms": cpu_ms, "rounds": 1, **ratios}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("benchmark_path")
 def test_training_report_follows_from_the_figures(tmp_path):
     results, page = tmp_path / "results" / "training.json", tmp_path / "training.md"

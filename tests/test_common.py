@@ -32,6 +32,11 @@ LONG = {
     "check_classifiers_train",
     "check_estimator_sparse_array",
     "check_estimator_sparse_matrix",
+    "check_fit_idempotent",
+    "check_pipeline_consistency",
+    "check_positive_only_tag_during_fit",
+    "check_sample_weight_equivalence_on_dense_data",
+    "check_sample_weight_equivalence_on_sparse_data",
 }
 
 pytestmark = [

@@ -13,8 +13,7 @@ SCRIPT = Path(__file__).with_name("forking.py")
     "method",
     [
         "fork",
-        "preload",
-        *(pytest.param(m, marks=pytest.mark.slow) for m in ("forkserver", "spawn")),
+        *(pytest.param(m, marks=pytest.mark.slow) for m in ("preload", "forkserver", "spawn")),
     ],
 )
 def test_processes_started_during_a_fit_can_work(method):

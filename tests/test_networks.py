@@ -69,6 +69,7 @@ def test_small_backbones_train_on_a_batch_of_one_sample(backbone):
     assert all(p.grad is not None for p in network.parameters())
 
 
+@pytest.mark.slow
 def test_convnet_passes_nearest_neighbours_on_real_drawings(shared_data):
     """20 characters drawn by 15 people each, tested on 5 others, in 16 epochs."""
     pack = np.load(shared_data / "omniglot_small.npz")
