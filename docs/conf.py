@@ -4,18 +4,12 @@ import os
 import sys
 from pathlib import Path
 
-os.environ.setdefault("MPLBACKEND", "Agg")
+os.environ.setdefault("MPLBACKEND", "Agg")  # for the processes that run the examples, too
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
-import matplotlib as mpl
-import torch
+import joblib
 
 import sksetvalued
-
-torch.set_num_threads(1)
-mpl.rcParams["axes.prop_cycle"] = mpl.cycler(
-    color=["#2f6db3", "#d9822b", "#3a8f5c", "#b0413e", "#7a5ca8", "#6b7280"]
-)
 
 project = "sksetvalued"
 author = "The sksetvalued developers"
@@ -66,6 +60,7 @@ sphinx_gallery_conf = {
     "show_memory": False,
     "download_all_examples": False,
     "abort_on_example_error": False,
+    "parallel": min(4, joblib.cpu_count()),
     "remove_config_comments": True,
     "write_computation_times": False,
 }

@@ -75,7 +75,7 @@ def check_calibrated_hinge(n_classes, kind):
 
 @pytest.mark.usefixtures("instruction_set")
 @pytest.mark.parametrize("n_classes", [3, 100, 1000, 5000])
-def test_noised_hinge_is_its_formula_on_the_classes_that_are_drawn(n_classes, class_margins):
+def test_noised_hinge_is_its_formula_on_the_classes_that_are_drawn(n_classes):
     """The operator, with the same seed, says which classes are drawn, and their noise."""
     for epsilon in (0.0, 0.01, 0.5, 30.0):
         for class_margins in (False, True):

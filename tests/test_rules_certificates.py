@@ -77,6 +77,16 @@ def test_certified_threshold_by_brute_force(stream, monkeypatch):
         assert sizes.sum() == expected
 
 
+@pytest.mark.parametrize(("k", "n"), [(0.7, 90), (2.3, 50), (2.8, 45)])
+def test_entries_are_counted_without_slips_of_floating_point(k, n):
+    """As floor(2.3 * 50) does, which is one short."""
+    whole = int(Fraction(repr(k)) * n)
+    scores = np.random.default_rng(0).permutation(4 * n).reshape(n, 4).astype(float)
+    assert AverageK(k).fit(scores).predict_set(scores).sum() == whole
+    certified = AverageK(k, finite_sample=True).fit(scores[1:])
+    assert certified.predict_set(scores[1:]).sum() == whole - 4
+
+
 def test_too_few_samples_for_the_certificate_are_said():
     scores = np.random.default_rng(0).random((10, 40))
     with pytest.warns(UserWarning, match="10 calibration samples are too few.*max_size below 40"):

@@ -340,20 +340,3 @@ def test_crepes_gives_the_same_sets(coverage, error):
     sets = peer.predict_set(new, labels=False, confidence=1 - error, smoothing=False)
     ours = AverageError(error, coverage=coverage).fit(p, y).predict_set(new)
     np.testing.assert_array_equal(ours, sets.astype(bool))
-
-
-@pytest.mark.parametrize("error", [0.05, 0.2, 0.35])
-@pytest.mark.parametrize("coverage", ["micro", "class"])
-def test_torchcp_gives_the_same_sets(coverage, error):
-    predictors = pytest.importorskip("torchcp.classification.predictor")
-    import torch
-    from torchcp.classification.score import LAC
-
-    p, y = drawn(n=379)
-    new, _ = drawn(seed=1)
-    peer = {"micro": predictors.SplitPredictor, "class": predictors.ClassConditionalPredictor}
-    peer = peer[coverage](LAC(), alpha=error, device="cpu")
-    peer.calculate_threshold(torch.from_numpy(p).log(), torch.from_numpy(y), error)
-    sets = peer.predict_with_logits(torch.from_numpy(new).log()).numpy()
-    ours = AverageError(error, coverage=coverage).fit(p, y).predict_set(new)
-    np.testing.assert_array_equal(ours, sets.astype(bool))

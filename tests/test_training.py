@@ -1,6 +1,7 @@
 """What users pass through to skorch and torch, and what is said where that cannot work."""
 
 import pickle
+import threading
 import warnings
 
 import numpy as np
@@ -9,6 +10,8 @@ import torch
 from PIL import Image
 from sklearn.base import clone
 from sklearn.datasets import make_blobs
+from sklearn.metrics import log_loss
+from sklearn.model_selection import GridSearchCV
 from skorch.callbacks import (
     BatchScoring,
     Callback,
@@ -24,16 +27,22 @@ from skorch.callbacks import (
     TrainEndCheckpoint,
 )
 
-from sksetvalued import SparseTopClassifier, TopKClassifier
-from sksetvalued.training import make_criterion, resolve_device
+from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier
+from sksetvalued.metrics import (
+    average_k_scorer,
+    set_coverage_scorer,
+    set_size_scorer,
+    top_k_scorer,
+)
+from sksetvalued.training import make_criterion, resolve_device, split_per_class
 
 N_CLASSES = 6
 
 
-def classifier(**params):
+def classifier(cls=TopKClassifier, **params):
     """Return a small classifier with a linear network."""
     params = {"k": 2, "max_epochs": 4, "random_state": 0, "backbone": (16,), **params}
-    return TopKClassifier(**{"loss": "cross_entropy", **params})
+    return cls(**{"loss": "cross_entropy", **params})
 
 
 @pytest.fixture(scope="module")
@@ -182,18 +191,101 @@ def test_the_best_epoch_counts_though_another_callback_stops_at_it(data):
     assert same_weights(weights_of(clf), States.kept[1])
 
 
-@pytest.mark.parametrize(
-    "callback",
-    [
-        EpochScoring("accuracy"),
-        EpochScoring("accuracy", on_train=True),
-        BatchScoring("accuracy"),
-        ("named", EpochScoring("accuracy", use_caching=False)),
-    ],
-)
-def test_scorings_of_skorch_are_refused_with_a_remedy(callback, data):
-    with pytest.raises(ValueError, match="(Epoch|Batch)Scoring.*use `?monitor"):
-        classifier(validation_fraction=0.2, callbacks=[callback]).fit(*data)
+def test_scores_of_batches_are_refused_with_a_remedy(data):
+    with pytest.raises(ValueError, match="BatchScoring.*use EpochScoring"):
+        classifier(validation_fraction=0.2, callbacks=[BatchScoring("accuracy")]).fit(*data)
+
+
+def plain_accuracy(net, X, y):
+    """A scoring as in skorch's guide: the net predicts."""
+    assert len(net.history) > 0
+    return (net.predict(X) == y).mean()
+
+
+@pytest.mark.parametrize("cls", [TopKClassifier, AverageKClassifier])
+def test_epoch_scoring_scores_the_estimator_of_the_epoch(cls, data):
+    X, y = data
+    y = np.array([f"class {label}" for label in y])
+    scorings = {
+        "accuracy": "accuracy",
+        "own": plain_accuracy,
+        "own metric": {TopKClassifier: top_k_scorer, AverageKClassifier: average_k_scorer}[cls](
+            k=2
+        ),
+        "covered": set_coverage_scorer(),
+        "size": set_size_scorer(),
+        "log": "neg_log_loss",
+    }
+    callbacks = [
+        (name, EpochScoring(scoring, lower_is_better=False, name=name))
+        for name, scoring in scorings.items()
+    ]
+    callbacks.append(EpochScoring("accuracy", on_train=True, name="train", use_caching=False))
+    params = {} if cls is TopKClassifier else {"calibration_fraction": None}
+    params |= {"validation_fraction": 0.3, "lr_schedule": "averaged", "callbacks": callbacks}
+    clf = classifier(cls, **params).fit(X, y)
+    bare = clone(clf).set_params(callbacks=None).fit(X, y)
+    assert same_weights(weights_of(clf), weights_of(bare))
+    history = clf.history_
+    assert history[:, "own"] == history[:, "accuracy"]
+    np.testing.assert_allclose(history[:, "size"], clf.k, atol=0.02)
+    assert history[:, "covered"] >= history[:, "accuracy"]
+    assert history[0, "accuracy_best"]
+    # The best epoch is kept: its scores are those of the fitted model on the same samples.
+    _, held = split_per_class(np.unique(y, return_inverse=True)[1], 0.3, _split_seed(clf))
+    monitored = history[:, clf._monitor_metric()[0]]
+    np.testing.assert_allclose(history[:, "own metric"], monitored)
+    best = int(np.argmax(monitored))
+    assert history[best, "accuracy"] == pytest.approx(clf.score(X[held], y[held]))
+    assert history[best, "log"] == pytest.approx(-log_loss(y[held], clf.predict_proba(X[held])))
+
+
+def _split_seed(clf):
+    return np.random.RandomState(clf._seed)
+
+
+def test_epoch_scoring_of_label_sets(data):
+    X, y = data
+    Y = np.eye(4, dtype=int)[y % 4] | np.eye(4, dtype=int)[(y + 1) % 4]
+    scoring = EpochScoring("f1_micro", lower_is_better=False)
+    params = {"max_epochs": 3, "random_state": 0, "callbacks": [scoring]}
+    for size in ("predicted", "threshold"):
+        clf = SparseTopClassifier(size=size, validation_fraction=0.2, **params).fit(X, Y)
+        assert len(clf.history_[:, "f1_micro"]) == 3
+
+
+class Tracker(Callback):
+    """Holds what cannot be copied, as the writer of TensorBoard does."""
+
+    def __init__(self, run):
+        self.run = run
+        self.lock = threading.Lock()
+
+    def on_train_begin(self, net, **kwargs):
+        self.started_ = True
+
+    def on_epoch_end(self, net, **kwargs):
+        self.run.rows.append(net.history[-1, "train_loss"])
+
+
+class Run:
+    def __init__(self):
+        self.lock, self.rows = threading.Lock(), []
+
+
+def test_callbacks_that_cannot_be_copied_are_shared(data):
+    tracker = Tracker(Run())
+    clf = classifier(callbacks=[("tracker", tracker)], max_epochs=2).fit(*data)
+    assert tracker.run.rows == clf.history_[:, "train_loss"]
+    assert not hasattr(tracker, "started_")
+    search = GridSearchCV(clf, {"lr": [0.1, 0.01]}, cv=2, error_score="raise").fit(*data)
+    assert len(tracker.run.rows) == 2 * (1 + 4 + 1)
+    assert search.best_estimator_.callbacks[0][1].run is tracker.run
+    with pytest.raises(TypeError, match=r"callbacks holds Tracker.*set_params\(callbacks=None\)"):
+        pickle.dumps(clf)
+    again = pickle.loads(pickle.dumps(clf.set_params(callbacks=None)))
+    assert same_weights(weights_of(clf), weights_of(again))
+    assert [name for name, _ in again.net_.callbacks_ if name == "tracker"] == []
 
 
 def test_callbacks_that_only_watch_work(data, capsys):
@@ -247,6 +339,38 @@ def test_an_error_of_a_callback_of_ones_own_stays_as_it_is(data):
 
     with pytest.raises(KeyError, match="mine"):
         classifier(callbacks=[Broken()]).fit(*data)
+
+
+# -- gradients ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_samples", [240, 235])
+def test_gradients_of_several_batches_make_the_update_of_one(data, n_samples):
+    X, y = (part[:n_samples] for part in data)
+    norms = []
+
+    class Norms(Callback):
+        def on_grad_computed(self, net, named_parameters, **kwargs):
+            norms.append(sum(float(p.grad.square().sum()) for _, p in named_parameters))
+
+    params = {"optimizer": "sgd", "lr": 0.05, "callbacks": [Norms()]}
+    params |= {"backbone_params": {"dropout": 0.0}, "lr_schedule": "averaged"}
+    whole = classifier(batch_size=60, **params).fit(X, y)
+    of_one, norms[:] = list(norms), []
+    steps = {"gradient_accumulation_steps": 4}
+    parts = classifier(batch_size=15, net_params=steps, **params).fit(X, y)
+    np.testing.assert_allclose(norms, of_one, rtol=1e-3)
+    for name, value in weights_of(whole).items():
+        torch.testing.assert_close(weights_of(parts)[name], value, rtol=1e-4, atol=1e-5)
+
+
+def test_accumulation_says_what_it_cannot_do(data):
+    for value in (0, 1.5, True):
+        with pytest.raises(ValueError, match="gradient_accumulation_steps.*integer >= 1"):
+            classifier(net_params={"gradient_accumulation_steps": value}).fit(*data)
+    params = {"optimizer": torch.optim.LBFGS, "weight_decay": None}
+    with pytest.raises(ValueError, match="LBFGS evaluates every batch"):
+        classifier(net_params={"gradient_accumulation_steps": 2}, **params).fit(*data)
 
 
 # -- the learning rate ----------------------------------------------------------------------

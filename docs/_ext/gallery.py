@@ -4,10 +4,12 @@ import os
 import random
 import re
 
+import matplotlib as mpl
 import numpy as np
 import torch
 from PIL import Image
 
+COLOURS = ("#2f6db3", "#d9822b", "#3a8f5c", "#b0413e", "#7a5ca8", "#6b7280")
 FIRST = (
     "plot_quickstart.py",
     "plot_average_k_and_top_k.py",
@@ -53,8 +55,12 @@ def _get_sg_image_scraper():
 
 
 def reset(gallery_conf, fname):
-    """Start every example with the same random state and one thread."""
+    """Start every example with the same random state, one thread, and the colours of the pages.
+
+    Examples run in processes of their own, which do not read conf.py.
+    """
     os.environ["OMP_NUM_THREADS"] = "1"
+    mpl.rcParams["axes.prop_cycle"] = mpl.cycler(color=COLOURS)
     torch.set_num_threads(1)
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002

@@ -13,7 +13,7 @@ import torch
 
 from ..inputs._transforms import STAGES
 from ..losses import LOSSES
-from ..networks._rebuild import named_backbone
+from ..networks._sources import may_be_recorded
 from ..training import OPTIMIZERS, resolve_optimizer
 from ._json import OPTIMIZERS as TORCH_OPTIMIZERS
 from ._transforms import is_transform
@@ -22,15 +22,6 @@ from ._transforms import is_transform
 OF_THE_MACHINE = ("callbacks", "compile", "device")
 #: ... and arguments of an optimizer that say so.
 OF_THE_OPTIMIZER = {"capturable", "differentiable", "foreach", "fused", "params"}
-#: Arguments of the backbones that are numbers.
-BACKBONE_PARAMS = {
-    *("hidden", "widths", "depth", "growth", "stem_width", "dropout"),
-    *("attention_dropout", "aux_logits", "dilated", "drop_rate", "dropout_aux", "groups"),
-    *("image_size", "init_weights", "input_size", "layer_scale", "memory_efficient"),
-    *("mlp_dropout", "reduced_tail", "replace_stride_with_dilation", "round_nearest"),
-    *("stochastic_depth_prob", "transform_input", "width_mult", "width_per_group"),
-    "zero_init_residual",
-}
 #: Arguments of losses that the estimator must supply: they say how much memory is taken.
 SUPPLIED = {"n_samples", "n_classes", "generator"}
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
@@ -134,6 +125,17 @@ def is_shape(value):
     return isinstance(value, tuple) and all(map(is_size, value))
 
 
+def is_form(value):
+    """Return whether `value` tells the shapes and types of the parts of a sample."""
+    return by_name(_is_part)(value) and bool(value)
+
+
+def _is_part(value):
+    if not (isinstance(value, tuple) and len(value) == 2 and is_shape(value[0])):
+        return False
+    return one_of("bool", "uint8", "int64", "float32")(value[1])
+
+
 def is_pair(value):
     """Return whether `value` is a pair of numbers."""
     return isinstance(value, tuple) and len(value) == 2 and all(map(is_number, value))
@@ -191,7 +193,7 @@ def _is_record(value):
 def _is_backbone(value):
     if isinstance(value, tuple | list):
         return all(map(is_size, value))
-    return value is None or (is_name(value) and named_backbone(value))
+    return value is None or _is_text(value)  # check_backbone asks which
 
 
 def _is_number_or_numbers(value):
@@ -203,6 +205,11 @@ def _is_schedule(value):
         return by_name(_is_number_or_numbers, known=SCHEDULE_KEYS)(value)
     named = value in (None, "auto", "averaged", "cosine", "one_cycle")
     return named if _is_text(value) else is_numbers(value)
+
+
+def _is_normalization(value):
+    pair = isinstance(value, tuple | list) and len(value) == 2
+    return pair and all(is_number(part) or is_numbers(part) for part in value)
 
 
 def _is_text(value):
@@ -230,7 +237,7 @@ def _is_known_transform(value):
 PARAMS = {
     "alpha": optional(is_number),
     "backbone": _is_backbone,
-    "backbone_params": by_name(_is_number_or_numbers, known=BACKBONE_PARAMS),
+    "backbone_params": by_name(),
     "batch_size": _auto_or(is_size),
     "calibration_fraction": _auto_or(optional(is_number)),
     "calibration_folds": _auto_or(optional(is_size)),
@@ -248,6 +255,7 @@ PARAMS = {
     "monitor": is_name,
     "n_noise_samples": optional(is_size),
     "net_params": optional(lambda value: isinstance(value, dict)),
+    "normalization": lambda value: one_of(None, "imagenet")(value) or _is_normalization(value),
     "objective": one_of("micro", "macro"),
     "optimizer": _is_optimizer,
     "patience": optional(is_size),
@@ -275,8 +283,8 @@ FITTED = {
     "classes_": is_labels,
     "feature_names_in_": is_labels,
     "instruction_set_": optional(is_name),
-    "input_kind_": one_of("table", "image", "path", "dataset"),
-    "input_shape_": is_shape,
+    "input_kind_": one_of("table", "image", "path", "dataset", "named"),
+    "input_shape_": lambda value: is_shape(value) or is_form(value),
     "largest_size_": is_size,
     "n_features_in_": is_size,
     "n_iter_": is_size,
@@ -331,6 +339,17 @@ def check(group, values, known):
             raise NotAllowed(f"no file may set {group} {SHORT.repr(name)}")
         if not known[name](value):
             raise NotAllowed(f"no file may set {group} {name} to {SHORT.repr(value)}")
+
+
+def check_backbone(values, together=True):
+    """Raise unless a file may ask for the backbone among `values`, with its arguments.
+
+    `together` is whether they describe a network, rather than parameters of an estimator.
+    """
+    backbone, params = values["backbone"], values["backbone_params"] or {}
+    if not may_be_recorded(backbone, params, together):
+        given = f"{SHORT.repr(backbone)} with backbone_params {SHORT.repr(params)}"
+        raise NotAllowed(f"no file may set backbone to {given}")
 
 
 def of_the_optimizer(optimizer, net_params):

@@ -21,7 +21,8 @@ from .._arrays import as_array, as_numbers
 from .._randomness import rng_state, seeded
 from ..inputs import Inputs, input_kind, is_image, media_inputs, same_form, table_inputs
 from ..networks import HEADS, build_network
-from ..networks._build import is_built_in
+from ..networks._build import asked_normalization
+from ..networks._sources import is_built_in
 from ..operators import instruction_set
 from ..training import is_perceptron
 from ._checkpoint import Checkpoint, tell_apart
@@ -109,6 +110,7 @@ class DeepEstimator(BaseEstimator):
         "backbone": "no_validation",
         "backbone_params": [dict, None],
         "weights": "no_validation",
+        "normalization": "no_validation",
         "transform": [callable, dict, None],
         "loss": "no_validation",
         "loss_params": [dict, None],
@@ -139,6 +141,7 @@ class DeepEstimator(BaseEstimator):
         backbone=None,
         backbone_params=None,
         weights=None,
+        normalization=None,
         transform=None,
         max_epochs="auto",
         lr="auto",
@@ -161,6 +164,7 @@ class DeepEstimator(BaseEstimator):
         self.backbone = backbone
         self.backbone_params = backbone_params
         self.weights = weights
+        self.normalization = normalization
         self.transform = transform
         self.max_epochs = max_epochs
         self.lr = lr
@@ -203,10 +207,20 @@ class DeepEstimator(BaseEstimator):
 
     def __sklearn_clone__(self):
         bare = copy.copy(self)
-        vars(bare)["transform"] = None
+        vars(bare)["transform"] = vars(bare)["callbacks"] = None
         new = super(DeepEstimator, bare).__sklearn_clone__()
         vars(new)["transform"] = copy.deepcopy(vars(self)["transform"])
+        vars(new)["callbacks"] = training.copied_callbacks(self.callbacks)
         return new
+
+    def __copy__(self):
+        new = object.__new__(type(self))
+        vars(new).update(vars(self))
+        return new
+
+    def __getstate__(self):
+        training.check_movable(self.callbacks)
+        return super().__getstate__()
 
     # -- what subclasses define -------------------------------------------------------------
 
@@ -376,7 +390,7 @@ class DeepEstimator(BaseEstimator):
 
     @property
     def _recipe(self):
-        return training.recipe(self.backbone, self.input_shape_)
+        return training.recipe(self.backbone, self.input_shape_, self.weights)
 
     def _schedule(self):
         return self._recipe.lr_schedule if is_named(self.lr_schedule, "auto") else self.lr_schedule
@@ -469,6 +483,7 @@ class DeepEstimator(BaseEstimator):
             n_before = len(net.history)
             with _weights_kept_on_error(self.net_) if continued else nullcontext():
                 self._run(net, train, valid, epochs, keep, lent)
+        net.estimator = None
         self.net_ = net
         self.instruction_set_ = instruction_set()
         self.history_ = net.history
@@ -545,6 +560,7 @@ class DeepEstimator(BaseEstimator):
             statistics = train.inputs.statistics(train.sample_weight)
         if images:
             self._image_range = statistics[2:]
+        statistics = asked_normalization(self.normalization, self.input_shape_, statistics)
         # They may be changed later, which the network does not follow.
         self._network_params = {
             name: getattr(self, name) for name in ("backbone", "backbone_params", "weights")
@@ -605,9 +621,21 @@ class DeepEstimator(BaseEstimator):
         self._smoothed_towards = criterion.smoothed_towards
         n_batches = len(training.make_batches(train, self.batch_size_, generator))
         monitor, options = self._monitor(valid, resume), self._options(resume, epochs)
-        return training.make_net(
+        net = training.make_net(
             module, criterion, train.inputs, monitor, n_batches, options, generator
         )
+        net.estimator = self
+        return net
+
+    def _as_of(self, net, inputs):
+        """Return the estimator around a net in training, calibrated on `inputs`, to score it."""
+        model = copy.copy(self)
+        model.net_, model.history = net, net.history
+        return model
+
+    def _labels_of(self, target):
+        """Return targets of a TrainingSet as they were given to `fit`."""
+        raise NotImplementedError
 
     def _monitor(self, valid, resume=None):
         """Return the monitor of the validation set, if there is one."""

@@ -8,7 +8,7 @@ import torch
 
 from .._randomness import OwnGenerator
 from .._version import __version__
-from ..networks._torchvision import named_weights
+from ..networks._sources import source_of
 from . import _allowed
 from ._container import pack
 from ._deep import bare_module
@@ -62,12 +62,17 @@ def describe_estimator(model, tensors):
     _check_loss(copy.copy(model))
     module = bare_module(model.net_)
     tensors.update({NETWORK + name: t for name, t in module.state_dict().items()})
+    network = _of_the_network(model._network_params, module.backbone)
     params, left_out = _of_the_model(model)
+    before = model._network_params["backbone"]
+    if isinstance(before, str) and params["backbone"] == before != network["backbone"]:
+        # A name that leads to a repository: what was found there, which has no weights by name.
+        params |= {**network, "weights": None}
+        left_out += [] if "weights" in left_out else ["weights"]
     state = training_state(model.net_) if model.net_.resumable else None
     if model.net_.resumable and not _allowed.is_training_state(state):
         left_out.append("optimizer state")
         state = None
-    network = _of_the_network(model._network_params)
     fitted = {
         k: v for k, v in vars(model).items() if k not in model.get_params() and k not in REBUILT
     }
@@ -110,12 +115,14 @@ def _of_the_model(model):
     return kept, left_out
 
 
-def _of_the_network(params):
-    """Return the description of the network, with what torchvision set for its weights."""
+def _of_the_network(params, body):
+    """Return the description of the network, as it can be made without its weights."""
     backbone, weights = params["backbone"], params["weights"]
     own = dict(params["backbone_params"] or {})
-    if backbone in ("googlenet", "inception_v3") and named_weights(backbone, weights):
-        own.setdefault("transform_input", True)
+    try:
+        backbone, own = source_of(backbone).describe(backbone, own, weights, body)
+    except ValueError as error:
+        raise ValueError(f"{error}: {REMEDIES['backbone']}.") from error
     return {"backbone": backbone, "backbone_params": own or None}
 
 
@@ -165,7 +172,12 @@ def versions():
 
 
 def _encode_params(group, params, tensors):
-    return {k: _encode_param(group, k, v, tensors) for k, v in params.items()}
+    encoded = {k: _encode_param(group, k, v, tensors) for k, v in params.items()}
+    try:
+        _allowed.check_backbone(params, together=group == "network")
+    except _allowed.NotAllowed as error:
+        raise ValueError(f"{group}: {error}: {REMEDIES['backbone']}.") from error
+    return encoded
 
 
 def _encode_param(group, name, value, tensors):

@@ -6,15 +6,22 @@ TRAINING_PARAMETERS = """\
 backbone : None, tuple of int, str, nn.Module or callable, default=None
     What turns a sample into features. None is a perceptron with one hidden layer of 256 units
     for tables and a small convolutional network for images; a tuple gives the hidden widths; a
-    name is "mlp", "convnet", "densenet40_40" or a classification model of torchvision; a
-    callable takes the shape of a sample and returns a module. The perceptron centres and scales
-    the columns of a table by the training data (of a sparse one it scales the stored values);
-    `partial_fit` takes the statistics of its first piece. Images are standardised.
+    name is "mlp", "convnet", "densenet40_40", a classification model of torchvision,
+    "timm/NAME", "hf/TYPE" for a type of model of transformers or, with its weights,
+    "hf/REPOSITORY"; a callable takes the shape of a sample and returns a module. The perceptron
+    centres and scales the columns of a table by the training data (of a sparse one it scales the
+    stored values); `partial_fit` takes the statistics of its first piece.
 backbone_params : dict, default=None
-    Arguments of a named or callable backbone. The single-label classifiers train perceptrons and
-    the small convolutional network with ``{{"dropout": 0.3}}`` unless it says otherwise.
+    Arguments of a named or callable backbone; of "hf/" the values of its configuration, and
+    ``"pooling"``: "mean" (the default), "cls", "last", "max" or "pooler". The
+    single-label classifiers train perceptrons and the small convolutional network with
+    ``{{"dropout": 0.3}}`` unless it says otherwise.
 weights : str or path, default=None
-    Name of torchvision weights, or path of a state dict of the backbone.
+    Name of torchvision weights; "pretrained", the weights that a name of timm or Hugging Face
+    stands for; or path of a state dict of the backbone (of "hf/" also of a folder).
+normalization : None, "imagenet" or pair (mean, std), default=None
+    How images are scaled, after bytes are divided by 255. None is as the named weights were
+    trained with, and by the channels of the training images without such weights.
 transform : callable or dict, default=None
     Applied to each image; a dict has the keys "train" and "eval". When the evaluation transform
     returns several views of an image, predictions combine them.
@@ -24,10 +31,11 @@ max_epochs : int or "auto", default={max_epochs}
     `validation_fraction`) is held out until the likelihood of its labels, at the temperature that
     suits them best, has not improved for long; then a new network is trained on all samples for
     the best number of epochs. The small convolutional network takes 16 epochs, more where these
-    are fewer than 1,250 batches, other networks 50.
+    are fewer than 1,250 batches, models of Hugging Face with their weights 5, other networks 50.
 lr : float or "auto", default={lr}
     Learning rate, the initial one if there is a schedule, the largest one of "one_cycle". "auto"
-    is 4e-3 for perceptrons, 1e-2 for the small convolutional network and 3e-3 for others.
+    is 4e-3 for perceptrons, 1e-2 for the small convolutional network, 5e-5 for models of Hugging
+    Face with their weights and 3e-3 for others.
 batch_size : int or "auto", default="auto"
     "auto" makes about 32 batches an epoch, of 32 to 256 samples, and of at most 64 for the small
     convolutional network.
@@ -39,10 +47,11 @@ weight_decay : float or None, default={weight_decay}
 lr_schedule : None, str, sequence of int, dict or callable, default={lr_schedule}
     "averaged" is a constant rate after a short warm-up, with averaged weights, which are as good
     after any epoch as those of a falling rate after the last; "cosine" and "one_cycle" are those
-    of torch. "auto" is "averaged" for perceptrons, "one_cycle" for the small convolutional network
-    and "cosine" for others. A sequence holds the epochs, as integers, after which the rate is
-    divided by ten; a dict, the arguments of torch's ``MultiStepLR``; a callable maps the optimizer
-    to a torch scheduler. An ``LRScheduler`` among the callbacks takes the place of "auto".
+    of torch. "auto" is "averaged" for perceptrons, "one_cycle" for the small convolutional
+    network and models of Hugging Face with their weights, "cosine" for others. A sequence holds
+    the epochs, as integers, after which the rate is divided by ten; a dict, the arguments of
+    torch's ``MultiStepLR``; a callable maps the optimizer to a torch scheduler. An
+    ``LRScheduler`` among the callbacks takes the place of "auto".
 validation_fraction : float in (0, 1), default=None
     Share of each class held out to monitor the training; the best epoch is kept. A class of one
     sample is trained on. Where `max_epochs` is found, it is the share held out for that.
@@ -53,8 +62,9 @@ monitor : str or callable, default="auto"
 patience : int, default=None
     Epochs without improvement after which training stops.
 callbacks : list, default=None
-    skorch callbacks, or pairs of a name and one, copied before use. Its scoring callbacks do not
-    work: use `monitor`.
+    skorch callbacks, or pairs of a name and one, copied before use; what cannot be copied, such
+    as the writer of TensorBoard, is shared. ``EpochScoring`` scores the estimator as it is after
+    an epoch, on the validation set.
 device : str, default="auto"
     "auto" is CUDA where there is one.
 precision : {{"float32", "bf16"}}, default="float32"
@@ -64,14 +74,15 @@ compile : bool, default=False
 warm_start : bool, default=False
     Whether a second `fit` continues from the first: with its network, its held-out samples and
     the state of its optimizer, but with the loss, the learning rate and other training parameters
-    of now. `backbone`, `backbone_params` and `weights` have no effect then.
+    of now. `backbone`, `backbone_params`, `weights` and `normalization` have no effect then.
 random_state : int, RandomState or None, default=None
     Seed of splits, initial weights, batches, dropout and noise. An int makes fits reproducible.
 verbose : int, default=0
     0 is quiet, 1 shows a progress bar with the monitored metric.
 net_params : dict, default=None
-    Arguments of the skorch net: ``optimizer__*``, ``callbacks__*``, ``compile__*``, and of the
-    iterators what concerns loading, such as ``iterator_train__num_workers``.\
+    Arguments of the skorch net: ``optimizer__*``, ``callbacks__*``, ``compile__*``, of the
+    iterators what concerns loading, such as ``iterator_train__num_workers``, and
+    ``gradient_accumulation_steps``, the number of batches whose gradients make one update.\
 """
 
 FITTED_ATTRIBUTES = """\

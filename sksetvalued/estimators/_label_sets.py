@@ -233,3 +233,13 @@ class DeepLabelSetClassifier(ClassifierMixin, DeepEstimator):
             "n_samples": n_samples,
             "n_classes": n_classes,
         }
+
+    def _as_of(self, net, inputs):
+        model = super()._as_of(net, inputs)
+        if self._uses_threshold():
+            model._calibrate(inputs, None)
+        return model
+
+    def _labels_of(self, target):
+        indicator = target.data.toarray().astype(int)
+        return self.classes_[indicator.argmax(1)] if self._form == "single" else indicator

@@ -270,6 +270,14 @@ class DeepSetClassifier(SearchedLength, LearnsFromStreams, ClassifierMixin, Deep
         target = torch.from_numpy(target[indices])
         return TrainingSet(inputs.subset(indices, training=in_training), target, weight)
 
+    def _as_of(self, net, inputs):
+        model = super()._as_of(net, inputs)
+        model._calibrate_on(inputs, None, np.arange(len(inputs)))
+        return model
+
+    def _labels_of(self, target):
+        return self.classes_[target.numpy(force=True)]
+
     # -- the loss and the rule --------------------------------------------------------------
 
     #: Parameters of the estimator that are arguments of losses.

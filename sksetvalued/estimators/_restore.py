@@ -8,6 +8,7 @@ import torch
 from skorch.history import History
 
 from .. import training
+from ..inputs import is_image
 from ..networks._rebuild import rebuild_network
 from . import _allowed
 from ._container import unpack
@@ -116,6 +117,7 @@ def rebuild_estimator(document, tensors, here):
     network = _decoded("the parameter", document["network"], decode, _allowed.NETWORK)
     if network.keys() != _allowed.NETWORK.keys():
         raise ValueError(f"its network has the parts {sorted(network)}")
+    _allowed.check_backbone(network)
     model._network_params = {**network, "weights": None}
     if document["rule"] is not None:
         model.rule_ = rebuild_rule(rule, document["rule"], decode)
@@ -172,6 +174,7 @@ def _params(params, names, decode, here):
     params = _decoded("the parameter", params, decode, _allowed.PARAMS)
     if params.keys() | set(_allowed.OF_THE_MACHINE) != names:
         raise ValueError(f"it has the parameters {sorted(params)}")
+    _allowed.check_backbone(params, together=False)
     own = params["net_params"] or {}
     if own.keys() != _allowed.of_the_optimizer(params["optimizer"], own).keys():
         raise ValueError(f"no file may set net_params to {own!r:.100}")
@@ -240,6 +243,9 @@ def _check_inputs_agree(model):
         names = getattr(model, "feature_names_in_", None)
         if shape != (model.n_features_in_,) or (names is not None and names.shape != shape):
             raise ValueError(f"its samples have the shape {shape}, unlike their names")
+    of_parts = isinstance(shape, dict)
+    if of_parts != (model.input_kind_ == "named") and model.input_kind_ != "dataset":
+        raise ValueError(f"its samples of kind {model.input_kind_} have the form {shape}")
     if model.input_kind_ == "image" and (len(shape) != 3 or not hasattr(model, "_image_range")):
         raise ValueError(f"its images have the shape {shape}")
 
@@ -259,8 +265,8 @@ def _rebuild_net(model, tensors):
         state,
         generator,
     )
-    if len(model.input_shape_) == 3:
+    if is_image(model.input_shape_):
         module = module.to(memory_format=torch.channels_last)
-    in_memory = SimpleNamespace(in_memory=model.input_kind_ in ("table", "image"))
+    in_memory = SimpleNamespace(in_memory=model.input_kind_ in ("table", "image", "named"))
     options = model._options("partial_fit")
     return training.make_net(module, criterion, in_memory, None, 1, options)

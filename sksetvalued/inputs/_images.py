@@ -5,7 +5,7 @@ import copy
 import numpy as np
 import torch
 
-from ._transforms import CHANNEL_COUNTS, SampleInputs
+from ._transforms import CHANNEL_COUNTS, SampleInputs, check_grey
 
 FINITE_CHECK_ROWS = 256
 
@@ -97,10 +97,13 @@ def _check_images(images):
     if images.ndim not in (3, 4):
         raise ValueError(
             "X must hold images of shape (n, height, width), (n, height, width, channels) or "
-            f"(n, channels, height, width), got shape {tuple(images.shape)}."
+            f"(n, channels, height, width), got shape {tuple(images.shape)}. Volumes and videos "
+            "get a name, as in X={'volume': X} for a backbone with forward(self, volume)."
         )
     if 0 in images.shape:
         raise ValueError(f"X holds no images or empty images: its shape is {tuple(images.shape)}.")
+    if images.ndim == 3:
+        check_grey(*images.shape[1:])
     dtype = images.dtype
     if isinstance(images, torch.Tensor):
         floating, number = dtype.is_floating_point, not dtype.is_complex

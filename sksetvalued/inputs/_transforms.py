@@ -14,6 +14,8 @@ from ._named import NamedTensors, check_names, form_of, part_tensor
 
 STAGES = ("train", "eval")
 CHANNEL_COUNTS = (1, 3, 4)
+#: Arrays that are longer than so many times their other side are taken for signals.
+LONGEST = 8
 N_STATISTICS_SAMPLES = 512
 STATISTICS_BATCH = 32
 
@@ -72,9 +74,21 @@ def to_tensor(value):
             "samples must be PIL images, arrays or tensors (after `transform`), got "
             f"{type(value).__name__}."
         )
+    if tensor.ndim == 2:
+        check_grey(*tensor.shape)
     if tensor.ndim in (0, 2):
         tensor = tensor[None]
     return tensor if tensor.dtype == torch.uint8 and tensor.ndim > 2 else tensor.float()
+
+
+def check_grey(height, width):
+    """Raise for arrays of two dimensions that are hardly grey images."""
+    if max(height, width) > LONGEST * min(height, width):
+        raise ValueError(
+            f"samples of shape ({height}, {width}) may be signals or sequences, rather than grey "
+            "images: give them a name, as in X={'signal': X} for a backbone with forward(self, "
+            f"signal); grey images of this form have the shape (1, {height}, {width})."
+        )
 
 
 def _from_array(array):

@@ -1,52 +1,33 @@
 """From the parameters of an estimator to a network."""
 
-import copy
-import difflib
-import inspect
 import os
-from functools import partial
-from numbers import Integral
+import warnings
 
+import numpy as np
 import torch
 from torch import nn
 
 from sksetvalued.inputs import ChannelStatistics, zeros_of
-from sksetvalued.networks._backbones import MLP, ConvNet, DenseNet
+from sksetvalued.networks._backbones import MLP
 from sksetvalued.networks._heads import HEADS
 from sksetvalued.networks._network import ColumnScale, Network, Normalize
-from sksetvalued.networks._torchvision import (
-    N_COLOURS,
-    named_weights,
-    torchvision_backbone,
-    torchvision_names,
-)
-from sksetvalued.networks._weights import load_weights
+from sksetvalued.networks._sources import N_COLOURS, is_built_in, source_of
 
-BUILT_IN = {
-    "mlp": MLP,
-    "convnet": ConvNet,
-    "densenet40_40": partial(DenseNet, depth=40, growth=40),
-}
 LARGEST_SIZE_TRIED = 512
 
 #: Spread, in units of the mean, that may be the rounding of a constant.
 ROUNDING = 1e-12
 
+#: Mean and spread of the colours of ImageNet, as torchvision and timm have them.
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
-def backbone_names():
-    """Return every name that `backbone` accepts.
-
-    Returns
-    -------
-    names : list of str
-
-    Examples
-    --------
-    >>> from sksetvalued.networks import backbone_names
-    >>> {"convnet", "densenet40_40", "resnet50"} <= set(backbone_names())
-    True
-    """
-    return [*BUILT_IN, *torchvision_names()]
+WRAPPER = """
+    class Features(torch.nn.Module):
+        def __init__(self, body):
+            super().__init__()
+            self.body = body
+        def forward(self, {arguments}):
+            return self.body({given}){chosen}"""
 
 
 def build_network(
@@ -78,9 +59,9 @@ def build_network(
     head : {"linear", "cosine", "two_head"}
         What turns features into scores.
     normalization : ChannelStatistics, ColumnStatistics, pair (mean, std) or None
-        Statistics of the training images; those of named weights come before them. Images in
-        bytes are divided by 255 in any case. For tables the statistics of the columns, which a
-        perceptron of this package centres and scales.
+        Statistics of the training images, before which come those that the weights were trained
+        with; a pair comes before both. Images in bytes are divided by 255 in any case. For tables
+        the statistics of the columns, which a perceptron of this package centres and scales.
     generator : torch.Generator, optional
         Source of the initial weights, and of the seeds of dropout, of what is built in; torch's
         default when absent, as for all other backbones.
@@ -111,135 +92,92 @@ def build_network(
     if weights is not None and not isinstance(weights, str | os.PathLike):
         raise TypeError(f"weights must be None, a name or a path, got {weights!r}.")
     params = dict(backbone_params or {})
-    if isinstance(input_shape, dict):
-        return _network_of_parts(
-            backbone, params, weights, input_shape, n_classes, head, generator
-        )
-    input_shape = tuple(int(size) for size in input_shape)
-    from_torchvision = is_torchvision(backbone)
-    if from_torchvision:
-        weights = named_weights(backbone, weights) or weights
-        body = torchvision_backbone(backbone, params, weights, input_shape)
-    else:
-        body = other_backbone(backbone, params, input_shape, generator)
-        if weights is not None:
-            _load_file(body, weights)
-    if len(input_shape) == 1:
-        normalize = _column_scale(normalization, body)
-    else:
-        normalize = _normalization(normalization, weights, input_shape, from_torchvision)
-    n_features = _n_features(nn.Sequential(normalize, body), input_shape, backbone)
-    return Network(normalize, body, HEADS[head](n_features, n_classes, generator))
-
-
-def _network_of_parts(backbone, params, weights, form, n_classes, head, generator):
-    """Return the network of samples of several parts, which its backbone takes by name."""
-    if isinstance(backbone, str) or is_built_in(backbone):
+    form = input_shape
+    if not isinstance(form, dict):
+        form = tuple(int(size) for size in input_shape)
+    source = source_of(backbone)
+    if isinstance(form, dict) and not source.takes_parts:
         raise ValueError(
             f"backbone={backbone!r} takes one array, but X holds {list(form)}: give a module "
             "whose forward has arguments of these names and returns features of shape "
             "(n_samples, n_features), or a callable that returns one."
         )
-    body = other_backbone(backbone, params, form, generator)
-    if weights is not None:
-        _load_file(body, weights)
-    n_features = _n_features(body, form, backbone)
-    return Network(nn.Identity(), body, HEADS[head](n_features, n_classes, generator))
+    body = source.build(backbone, params, weights, form, generator)
+    if isinstance(form, dict):
+        normalize = nn.Identity()
+    elif len(form) == 1:
+        normalize = _column_scale(normalization, body)
+    elif len(form) == 3:
+        own = source.statistics(backbone, weights, body)
+        normalize = _normalization(normalization, own, weights, source.n_channels)
+    else:
+        normalize = nn.Identity()
+    n_features = _n_features(normalize, body, form, backbone)
+    if not isinstance(backbone, str) and not is_built_in(backbone):
+        _warn_of_scores(body, n_features, n_classes)
+    return Network(normalize, body, HEADS[head](n_features, n_classes, generator))
 
 
-def is_built_in(backbone):
-    """Return whether `backbone` is one of this package, by its name, its widths or None."""
-    if isinstance(backbone, str):
-        return backbone in BUILT_IN
-    return backbone is None or isinstance(backbone, tuple | list)
+def asked_normalization(normalization, form, measured):
+    """Return the statistics of the first layer: those asked for, or else those measured.
+
+    Parameters
+    ----------
+    normalization : None, "imagenet" or pair (mean, std)
+        Parameter of an estimator.
+    form : tuple of int or dict
+        Shape of a sample.
+    measured : ChannelStatistics, ColumnStatistics or None
+        Of the training data.
+    """
+    if normalization is None:
+        return measured
+    if not isinstance(measured, ChannelStatistics):
+        raise ValueError(
+            f"normalization={normalization!r} is for images of shape (n_channels, height, width), "
+            f"but the samples have the form {form}: leave it None."
+        )
+    if isinstance(normalization, str) and normalization == "imagenet":
+        _check_unit_range(measured, "normalization='imagenet'")
+        return IMAGENET
+    try:
+        pair = tuple(np.atleast_1d(np.asarray(part, dtype=float)) for part in normalization)
+    except (TypeError, ValueError):
+        pair = ()
+    sizes = {1, form[0], N_COLOURS} if form[0] == 1 else {1, form[0]}
+    fits = all(part.ndim == 1 and len(part) in sizes for part in pair)
+    if len(pair) != 2 or not fits or not np.isfinite(pair[0]).all() or not (pair[1] > 0).all():
+        raise ValueError(
+            "normalization must be None, 'imagenet' or a pair (mean, std) of numbers, or of one "
+            f"number for each of the {form[0]} channels, std > 0, got {normalization!r}."
+        )
+    return tuple(tuple(part.tolist()) for part in pair)
 
 
-def is_torchvision(backbone):
-    """Return whether `backbone` names a model of torchvision; raise if it names nothing."""
-    if not isinstance(backbone, str) or backbone in BUILT_IN:
-        return False
-    names = torchvision_names()
-    if backbone in names:
-        return True
-    close = difflib.get_close_matches(backbone, [*BUILT_IN, *names], n=3)
-    hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
-    raise ValueError(
-        f"backbone={backbone!r} is unknown.{hint} Known names: {', '.join([*BUILT_IN, *names])}."
+def _check_unit_range(measured, what):
+    if measured.low < 0.0 or measured.high > 1.0:
+        raise ValueError(
+            f"{what} expects images of bytes or of floats in [0, 1], got floats from "
+            f"{measured.low:g} to {measured.high:g}: divide them by 255, give uint8, or set "
+            "normalization=(0, 1) for images that are standardised already."
+        )
+
+
+def _warn_of_scores(body, n_features, n_classes):
+    """Warn of a module that seems to end in a classifier of its own."""
+    name, last = list(body.named_modules())[-1]
+    if n_features != n_classes or not isinstance(last, nn.Linear):
+        return
+    attribute = all(part.isidentifier() for part in name.split("."))
+    where = f"backbone.{name}" if attribute else "its last layer"
+    warnings.warn(
+        f"backbone ends in a linear layer of {n_features} outputs, as many as there are classes: "
+        "if these are scores of the classes, a second classifier now stands behind the first. "
+        f"Take {where} away, for example by putting torch.nn.Identity() in its place; the "
+        "estimator adds the last layer.",
+        UserWarning,
+        stacklevel=2,
     )
-
-
-def other_backbone(backbone, params, input_shape, generator):
-    """Return a built-in backbone, or that of the user."""
-    if isinstance(backbone, nn.Module):
-        if params:
-            raise ValueError(
-                f"backbone_params={params!r} cannot be applied to a module that is built "
-                "already; give a callable instead."
-            )
-        return copy.deepcopy(backbone)
-    if backbone is None:
-        backbone = "convnet" if len(input_shape) == 3 else "mlp"
-    if isinstance(backbone, tuple | list):
-        if not all(isinstance(width, Integral) for width in backbone):
-            raise TypeError(
-                f"backbone={backbone!r} is a perceptron, whose widths must be integers, as in "
-                "backbone=(512, 256)."
-            )
-        params = {"hidden": tuple(backbone), **params}
-        backbone = "mlp"
-    builder = BUILT_IN[backbone] if isinstance(backbone, str) else backbone
-    if not callable(builder):
-        raise TypeError(
-            "backbone must be None, a tuple of widths, a name, an nn.Module or a callable "
-            f"(input_shape) -> nn.Module, got {backbone!r}."
-        )
-    _check_params(builder, params, backbone)
-    if is_built_in(backbone):
-        params["generator"] = generator
-    try:
-        module = builder(input_shape, **params)
-    except Exception as error:
-        if isinstance(backbone, type):
-            raise TypeError(
-                f"backbone={builder.__name__} is a class, called with input_shape={input_shape} "
-                f"as its first argument, and raised {type(error).__name__}: {error}. Pass an "
-                f"object, {builder.__name__}(...), or a callable (input_shape) -> nn.Module."
-            ) from error
-        error.add_note(f"raised by backbone={backbone!r}, called with input_shape={input_shape}")
-        raise
-    if not isinstance(module, nn.Module):
-        raise TypeError(f"backbone={backbone!r} must return an nn.Module, got {module!r}.")
-    return module
-
-
-def _check_params(builder, params, backbone):
-    signature = inspect.signature(builder)
-    known = dict(signature.parameters)
-    if is_built_in(backbone):
-        del known["generator"]
-    unknown = sorted(set(params) - set(list(known)[1:]))
-    if unknown and not any(p.kind is p.VAR_KEYWORD for p in known.values()):
-        raise ValueError(
-            f"backbone_params has unknown keys {unknown} for backbone={backbone!r}; it accepts "
-            f"{list(known)[1:]}."
-        )
-    try:
-        signature.bind(None, **params)
-    except TypeError as error:
-        raise TypeError(
-            f"backbone={backbone!r} cannot be called with the shape of a sample and "
-            f"backbone_params={params!r}: {error}. Give a module that is built, such as "
-            "nn.Linear(64, 32), or a callable (input_shape, **backbone_params) -> nn.Module."
-        ) from error
-
-
-def _load_file(body, weights):
-    if not isinstance(weights, os.PathLike) and not os.path.isfile(weights):
-        raise ValueError(
-            f"weights={weights!r} must be the path of a state dict: only the models of "
-            "torchvision have weights with names."
-        )
-    load_weights(body, weights)
 
 
 def _column_scale(statistics, body):
@@ -254,44 +192,84 @@ def _column_scale(statistics, body):
     return ColumnScale(mean, torch.where(std > ROUNDING * mean.abs(), std, 1.0))
 
 
-def _normalization(statistics, weights, input_shape, is_torchvision):
-    """Return the first layer: what to do with the values of a batch."""
-    if len(input_shape) != 3:
-        return nn.Identity()
-    n_channels = N_COLOURS if is_torchvision else None
-    statistics = ChannelStatistics((0.0,), (1.0,)) if statistics is None else statistics
-    mean, std = statistics[:2]
-    if is_torchvision and hasattr(weights, "transforms"):
-        low, high = statistics[2:] or (0.0, 1.0)
-        if high > 1.0 and low >= 0.0:
-            raise ValueError(
-                f"weights={weights} expects images of bytes or of floats in [0, 1], got floats "
-                f"up to {high:g}: divide them by 255 or give uint8."
-            )
-        preset = weights.transforms()
-        # Negative values were standardised before, by the transform of the user.
-        mean, std = (preset.mean, preset.std) if low >= 0.0 else ((0.0,), (1.0,))
+def _normalization(statistics, own, weights, n_channels):
+    """Return the first layer for images.
+
+    Parameters
+    ----------
+    statistics : ChannelStatistics, pair (mean, std) or None
+        Those of the images, or a pair that the user asks for.
+    own : pair (mean, std) or None
+        Those of the pretraining.
+    weights : str, path-like or None
+    n_channels : int or None
+    """
+    measured = isinstance(statistics, ChannelStatistics)
+    if own is None or (statistics is not None and not measured):
+        mean, std = statistics[:2] if statistics is not None else ((0.0,), (1.0,))
+        return Normalize(mean, std, n_channels)
+    low, high = statistics[2:] if measured else (0.0, 1.0)
+    if high > 1.0 and low >= 0.0:
+        raise ValueError(
+            f"weights={weights} expects images of bytes or of floats in [0, 1], got floats "
+            f"up to {high:g}: divide them by 255 or give uint8."
+        )
+    # Negative values were standardised before, by the transform of the user.
+    mean, std = own if low >= 0.0 else ((0.0,), (1.0,))
     return Normalize(mean, std, n_channels)
 
 
-def _n_features(body, input_shape, backbone):
+def _n_features(normalize, body, form, backbone):
     """Return the width of the features, from a batch of zeros."""
-    training = {module: module.training for module in body.modules()}
-    body.eval()
+    network = nn.Sequential(normalize, body) if not isinstance(form, dict) else body
+    training = {module: module.training for module in network.modules()}
+    network.eval()
     try:
-        features = _forward_zeros(body, input_shape)
+        features = _forward_zeros(network, form)
     except (RuntimeError, AssertionError, IndexError, TypeError, ValueError) as error:
-        raise ValueError(_refusal(body, input_shape, backbone, error)) from error
+        raise ValueError(_refusal(network, form, backbone, error)) from error
     finally:
         for module, mode in training.items():
             module.training = mode
-    if not torch.is_tensor(features) or features.ndim != 2 or len(features) != 1:
-        got = tuple(features.shape) if torch.is_tensor(features) else type(features).__name__
+    if not torch.is_tensor(features):
+        raise ValueError(_wrapper(features, form, backbone))
+    if features.ndim != 2 or len(features) != 1:
         raise ValueError(
             f"backbone={_named(backbone)} must return features of shape (n_samples, n_features),"
-            f" got {got} for one sample: end it with pooling and nn.Flatten()."
+            f" got {tuple(features.shape)} for one sample: end it with pooling and nn.Flatten()."
+            f"{_hint_of_signals(form)}"
         )
     return features.shape[1]
+
+
+def _wrapper(output, form, backbone):
+    """Return what to say of a module that returns several things."""
+    if isinstance(output, dict):  # a ModelOutput too
+        names = [str(name) for name in output]
+        chosen = next((n for n in ("pooler_output", "last_hidden_state") if n in names), names[0])
+        held, chosen = f" with {names}", f'["{chosen}"]'
+        chosen += ".mean(1)" if "hidden" in chosen else ""
+    elif isinstance(output, tuple | list):
+        held, chosen = f" of {len(output)} parts", "[0]"
+    else:
+        held, chosen = "", ".features"
+    parts = isinstance(form, dict)
+    code = WRAPPER.format(
+        arguments="**parts" if parts else "x", given="**parts" if parts else "x", chosen=chosen
+    )
+    return (
+        f"backbone={_named(backbone)} must return features of shape (n_samples, n_features), got "
+        f"a {type(output).__name__}{held}: wrap it, as Features(backbone) with{code}"
+    )
+
+
+def _hint_of_signals(form):
+    if isinstance(form, dict) or len(form) != 3 or form[0] != 1:
+        return ""
+    return (
+        f" Arrays of shape (n, {form[1]}, {form[2]}) are read as grey images; signals and "
+        'sequences get a name, as in X={"signal": X} for a module with forward(self, signal).'
+    )
 
 
 def _forward_zeros(body, input_shape):
@@ -312,9 +290,8 @@ def _refusal(body, input_shape, backbone, error):
     message = f"backbone={_named(backbone)} cannot take samples of shape {input_shape}: {error}."
     smallest = _smallest_size(body, input_shape) if isinstance(backbone, str) else None
     if smallest is None:
-        return (
-            f"{message} Resize the images with `transform`." if len(input_shape) == 3 else message
-        )
+        remedy = " Resize the images with `transform`." if len(input_shape) == 3 else ""
+        return f"{message}{_hint_of_signals(input_shape) or remedy}"
     return (
         f"backbone={backbone!r} needs images of at least {smallest} x {smallest} pixels, got "
         f"{input_shape[1]} x {input_shape[2]}: its maps vanish. Resize the images with "

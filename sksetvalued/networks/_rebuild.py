@@ -6,17 +6,12 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from sksetvalued.networks._build import (
-    BUILT_IN,
-    is_torchvision,
-    other_backbone,
-)
 from sksetvalued.networks._heads import HEADS
 from sksetvalued.networks._network import ColumnScale, Network, Normalize
-from sksetvalued.networks._torchvision import N_COLOURS, torchvision_backbone, torchvision_names
+from sksetvalued.networks._sources import source_of
 
-#: Models of torchvision that can be told not to draw weights.
-DRAW_WEIGHTS = ("googlenet", "inception_v3")
+#: Memory that constants of a network may take beyond that of its tensors.
+FREE_BYTES = 64_000_000
 
 
 FACTORIES = (torch.empty, torch.full, torch.ones, torch.zeros)
@@ -43,11 +38,6 @@ class _WithoutMemory(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def named_backbone(name):
-    """Return whether `name` is that of a built-in backbone or of a model of torchvision."""
-    return name in BUILT_IN or name in torchvision_names()
-
-
 def rebuild_network(backbone, backbone_params, input_shape, n_classes, head, state, generator):
     """Return the network whose state dict is `state`, around these very tensors.
 
@@ -70,19 +60,25 @@ def rebuild_network(backbone, backbone_params, input_shape, n_classes, head, sta
     ValueError
         If a tensor is missing, not known, or of another shape or type.
     """
-    params = dict(backbone_params or {})
-    _check_depth(backbone, params, len(state))
-    if backbone in DRAW_WEIGHTS:
-        params["init_weights"] = False  # scipy would draw them
-    with _WithoutMemory():
-        if is_torchvision(backbone):
-            body = torchvision_backbone(backbone, params, None, input_shape)
-            first = _first_layer(state, input_shape, N_COLOURS)
-        else:
-            body = other_backbone(backbone, params, input_shape, generator)
-            first = _first_layer(state, input_shape)
-        network = Network(first, body, HEADS[head](body.n_features, n_classes, generator))
+    params, source = dict(backbone_params or {}), source_of(backbone)
+    # Each layer takes time to describe.
+    n_layers = source.n_layers(backbone, params)
+    if n_layers > len(state):
+        raise ValueError(f"its network has {n_layers} layers, but {len(state)} tensors")
+
+    def describe():
+        body = source.rebuild(backbone, params, input_shape, generator)
+        width = getattr(body, "n_features", None) or _width(state)
+        first = _first_layer(state, input_shape, source.n_channels)
+        return Network(first, body, HEADS[head](width, n_classes, generator))
+
+    with torch.device("meta") if source.holds_constants else _WithoutMemory():
+        network = describe()
     _check_state(network, state)
+    if source.holds_constants:
+        _check_constants(network, state)
+        network = describe()
+        _check_state(network, state)
     state = OrderedDict(state)
     # Where modules keep the version of their weights; mnasnet reads it.
     state._metadata = network.state_dict()._metadata
@@ -90,15 +86,20 @@ def rebuild_network(backbone, backbone_params, input_shape, n_classes, head, sta
     return network
 
 
-def _check_depth(backbone, params, n_tensors):
-    """Raise for more layers than there are tensors, as each takes time to describe."""
-    depth = max(
-        len(backbone) if isinstance(backbone, tuple | list) else 0,
-        *(len(params.get(name) or ()) for name in ("hidden", "widths")),
-        params.get("depth") or 0,
-    )
-    if depth > n_tensors:
-        raise ValueError(f"its network has {depth} layers, but {n_tensors} tensors")
+def _width(state):
+    """Return the number of features that the head of a state dict takes."""
+    weight = state.get("head.weight", state.get("head.scores.weight"))
+    if weight is None or weight.ndim != 2:
+        raise ValueError("its network has no head")
+    return weight.shape[1]
+
+
+def _check_constants(network, state):
+    """Raise for more values that are in no state dict than the tensors give reason for."""
+    kept = network.state_dict().keys()
+    size = sum(b.nbytes for name, b in network.named_buffers() if name not in kept)
+    if size > FREE_BYTES + sum(t.nbytes for t in state.values()):
+        raise ValueError(f"its network has constants of {size} bytes")
 
 
 def _first_layer(state, input_shape, n_channels=None):
@@ -114,7 +115,9 @@ def _first_layer(state, input_shape, n_channels=None):
 
 
 def _check_state(network, state):
-    expected = dict([*network.named_parameters(), *network.named_buffers()])
+    kept = network.state_dict().keys()
+    named = [*network.named_parameters(), *network.named_buffers()]
+    expected = {name: tensor for name, tensor in named if name in kept}
     missing, unknown = expected.keys() - state.keys(), state.keys() - expected.keys()
     if missing or unknown:
         raise ValueError(

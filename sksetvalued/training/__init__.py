@@ -1,6 +1,7 @@
 """Training with skorch; the only place that imports it."""
 
 from .._randomness import rng_state, seeded
+from ._callbacks import check_movable, copied_callbacks
 from ._criterion import accepts, make_criterion, take_learned
 from ._data import StreamSet, TrainingSet, count_batches, make_batches
 from ._monitor import Monitor, calibrated_log_likelihood
@@ -36,7 +37,9 @@ __all__ = [
     "accepts",
     "alone",
     "calibrated_log_likelihood",
+    "check_movable",
     "check_net_params",
+    "copied_callbacks",
     "count_batches",
     "current_processes",
     "is_perceptron",

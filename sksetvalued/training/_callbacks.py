@@ -7,6 +7,7 @@ from numbers import Integral
 
 import numpy as np
 import torch
+from sklearn.metrics import check_scoring
 from skorch.callbacks import BatchScoring, Callback, EpochScoring, LRScheduler
 from torch.optim.lr_scheduler import MultiStepLR, OneCycleLR, ReduceLROnPlateau
 
@@ -26,22 +27,76 @@ def own_callback(callback):
     if isinstance(callback, (tuple, list)) and len(callback) == 2:
         name, own = callback
         return name, None if own is None else own_callback(own)
-    own = callback() if isinstance(callback, type) else copy.deepcopy(callback)
+    own = callback() if isinstance(callback, type) else copied(callback)
     if not isinstance(own, Callback):
         raise TypeError(
             "callbacks must hold skorch callbacks, or pairs of a name and a callback, "
             f"got {callback!r}."
         )
-    if isinstance(own, (BatchScoring, EpochScoring)):
+    if isinstance(own, BatchScoring):
         raise ValueError(
-            f"callbacks holds {type(own).__name__}, which needs the predictions of the net, but "
-            "predictions are made by the estimator: use monitor= for a metric of the "
-            "validation set."
+            f"callbacks holds {type(own).__name__}, which scores single batches, for which there "
+            "are no sets: use EpochScoring."
         )
+    if isinstance(own, EpochScoring):
+        own._scoring = partial(_score_epoch, own)
     if isinstance(own, LRScheduler) and own.policy not in ("ReduceLROnPlateau", ReduceLROnPlateau):
         # As each training has a new optimizer, schedules start with it.
         vars(own).setdefault("last_epoch", -1)
     return own
+
+
+def copied(callback):
+    """Return a deep copy of a callback, which shares what cannot be copied.
+
+    That is what leads out of the program: writers, runs of a tracker, locks.
+    """
+    if why_not_copied(callback) is None:
+        return copy.deepcopy(callback)
+    own = copy.copy(callback)
+    for name, value in vars(own).items():
+        if why_not_copied(value) is None:
+            vars(own)[name] = copy.deepcopy(value)
+    return own
+
+
+def copied_callbacks(callbacks):
+    """Return copies of the callbacks of an estimator, in the same form."""
+    if not isinstance(callbacks, list | tuple):
+        return callbacks
+    return type(callbacks)(
+        type(c)((c[0], copied(c[1]))) if isinstance(c, tuple | list) else copied(c)
+        for c in callbacks
+    )
+
+
+def check_movable(callbacks):
+    """Raise if callbacks of an estimator hold what no file or other process can."""
+    for callback in callbacks if isinstance(callbacks, list | tuple) else ():
+        bare = callback[1] if isinstance(callback, tuple | list) else callback
+        error = why_not_copied(bare)
+        if error is not None:
+            raise TypeError(
+                f"callbacks holds {type(bare).__name__}, which no file and no other process can "
+                f"hold ({error}): search with n_jobs=None, and before pickling a fitted model "
+                "call set_params(callbacks=None)."
+            ) from error
+
+
+def why_not_copied(value):
+    """Return the error that copying a value raises, None if it can be copied."""
+    try:
+        copy.deepcopy(value)
+    except Exception as error:  # whatever the value raises
+        return error
+    return None
+
+
+def _score_epoch(callback, net, dataset, y=None):
+    """Score the estimator as it is after an epoch, in place of the net, which has no labels."""
+    model = net.as_estimator(dataset.inputs)
+    scorer = check_scoring(model, callback.scoring_)
+    return scorer(model, dataset.inputs, model._labels_of(dataset.target))
 
 
 #: Of a search: epochs without improvement that are borne at least, and what is an improvement,

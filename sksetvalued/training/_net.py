@@ -7,10 +7,10 @@ import time
 
 import torch
 from skorch import NeuralNet
-from skorch.callbacks import Callback, LRScheduler
+from skorch.callbacks import Callback, EpochScoring, LRScheduler
 from skorch.exceptions import SkorchException
 
-from ._callbacks import OWN, AveragedWeights
+from ._callbacks import OWN, AveragedWeights, why_not_copied
 from ._data import TrainingSet, make_batches
 
 
@@ -21,6 +21,8 @@ class StopTraining(Exception):
 def _defines(callback, hook):
     if isinstance(callback, LRScheduler) and callback.step_every == "epoch":
         return False
+    if isinstance(callback, EpochScoring) and hook == "on_batch_end":
+        return False  # it would keep outputs, which are not what is scored
     return getattr(type(callback), hook, None) is not getattr(Callback, hook)
 
 
@@ -32,8 +34,8 @@ class SetNet(NeuralNet):
     and batches are recorded in the history only where callbacks of the user may read them. The
     monitor is computed from the outputs of the validation pass. Data are prepared, and
     predictions made, by the estimator: `fit` and `predict` of the net refuse other data, and
-    skorch's scoring callbacks cannot work. Callbacks, history, optimizers and nested parameters
-    are skorch's.
+    `EpochScoring` scores the estimator. Callbacks, history, optimizers and nested parameters are
+    skorch's.
 
     Parameters
     ----------
@@ -43,6 +45,8 @@ class SetNet(NeuralNet):
         "bf16" runs the network under autocast.
     resumable : bool
         Whether a pickle keeps the state of the optimizer.
+    gradient_accumulation_steps : int
+        Batches whose gradients make one update.
     generator : torch.Generator, optional
         Source of the order of the batches; needed to train, and not pickled.
     """
@@ -54,9 +58,14 @@ class SetNet(NeuralNet):
         precision="float32",
         resumable=False,
         generator=None,
+        gradient_accumulation_steps=1,
         **kwargs,
     ):
         super().__init__(*args, **kwargs)
+        self.use_caching = False
+        self.gradient_accumulation_steps = gradient_accumulation_steps
+        self._held = {}, 0, 0
+        self.estimator = None
         self.generator = generator
         self.resumable = resumable
         self.monitor = monitor
@@ -145,6 +154,13 @@ class SetNet(NeuralNet):
         params = {"shuffle": training, **self.get_params_for(prefix)}
         return make_batches(dataset, self.batch_size, self.generator, **params)
 
+    def as_estimator(self, inputs):
+        """Return the estimator in training as if this epoch were the last one.
+
+        What it calibrates, it calibrates on `inputs`.
+        """
+        return self.estimator._as_of(self, inputs)
+
     def autocast(self):
         """Return the context in which the network runs."""
         if self.precision == "float32":
@@ -174,11 +190,19 @@ class SetNet(NeuralNet):
     def train_step(self, batch, **fit_params):
         if isinstance(self.optimizer_, torch.optim.LBFGS):
             return super().train_step(batch, **fit_params)
-        # What Optimizer.zero_grad does, without its bookkeeping.
-        for group in self.optimizer_.param_groups:
-            for parameter in group["params"]:
-                parameter.grad = None
+        if self.gradient_accumulation_steps > 1:
+            return self._accumulate(batch, **fit_params)
+        self._forget_gradients()
         step = self.train_step_single(batch, **fit_params)
+        self._update(batch)
+        return step
+
+    def _forget_gradients(self):
+        # What Optimizer.zero_grad does, without its bookkeeping.
+        for parameter in self._updated():
+            parameter.grad = None
+
+    def _update(self, batch):
         if self._hooks["on_grad_computed"]:
             self.notify(
                 "on_grad_computed",
@@ -189,7 +213,36 @@ class SetNet(NeuralNet):
         self.optimizer_.step()
         for average in self._averages:
             average.on_update(self)
+
+    def _accumulate(self, batch, **fit_params):
+        """Take the gradients of a batch into their mean, and update after enough batches.
+
+        Each sample counts alike, so that the update is that of one batch of all samples.
+        """
+        self._forget_gradients()
+        step = self.train_step_single(batch, **fit_params)
+        held, n_batches, n_samples = self._held
+        size = len(batch[1][0])
+        n_samples += size
+        for parameter in self._updated():
+            if parameter.grad is not None:
+                mean = held.setdefault(parameter, torch.zeros_like(parameter.grad))
+                mean.lerp_(parameter.grad, size / n_samples)
+        self._held = held, n_batches + 1, n_samples
+        if n_batches + 1 == self.gradient_accumulation_steps:
+            self._update_by_held(batch)
         return step
+
+    def _update_by_held(self, batch):
+        held, n_batches, _ = self._held
+        if n_batches:
+            for parameter in self._updated():
+                parameter.grad = held.get(parameter)
+            self._held = {}, 0, 0
+            self._update(batch)
+
+    def _updated(self):
+        return [p for group in self.optimizer_.param_groups for p in group["params"]]
 
     def train_step_single(self, batch, **fit_params):
         step = super().train_step_single(batch, n_samples=len(batch[1][0]), **fit_params)
@@ -237,6 +290,8 @@ class SetNet(NeuralNet):
             if self._hooks["on_batch_end"]:
                 self._record_batch(prefix, losses[-1].item(), sizes[-1])
                 self.notify("on_batch_end", batch=batch, training=training, **step)
+        if training:
+            self._update_by_held(batch)  # of batches that are fewer than a group
         if training and self._processes is not None:
             self._processes.average_statistics(self.module_)
             self._processes.agree(self.module_, self.criterion_)
@@ -356,7 +411,20 @@ class SetNet(NeuralNet):
             state = super().__getstate__()
         finally:
             self.__dict__["optimizer_"] = optimizer
-        state["monitor"] = state["generator"] = state["_processes"] = None
+        state["monitor"] = state["generator"] = state["estimator"] = None
+        state["_processes"] = None
+        state["callbacks"] = _without_shared(state["callbacks"] or ())
+        state["callbacks_"] = _without_shared(state["callbacks_"])
         # module_ and criterion_ hold the trained copies; the others would double the file.
         state["module"], state["criterion"] = type(self.module), type(self.criterion)
         return state
+
+
+def _without_shared(callbacks):
+    """Return the callbacks that can be copied: the others hold what a pickle cannot."""
+    kept = []
+    for callback in callbacks:
+        bare = callback[1] if isinstance(callback, tuple | list) else callback
+        if isinstance(bare, OWN) or why_not_copied(bare) is None:
+            kept.append(callback)
+    return kept

@@ -55,6 +55,8 @@ PERCEPTRON = Recipe(50, 4e-3, "averaged", 0.1, dropout=0.3, searched=True)
 CONVNET = Recipe(16, 1e-2, "one_cycle", 0.01, dropout=0.3, updates=1250, largest_batch=64)
 TABLE_MODULE = Recipe(50, 3e-3, "cosine", 0.1)
 IMAGE_MODULE = Recipe(50, 3e-3, "cosine", 0.2)
+#: A transformer that was trained before: the usual rate of fine-tuning, after a warm-up.
+FINE_TUNED = Recipe(5, 5e-5, "one_cycle", 0.01)
 
 
 def is_perceptron(backbone, input_shape):
@@ -63,8 +65,10 @@ def is_perceptron(backbone, input_shape):
     return named and isinstance(input_shape, tuple) and len(input_shape) == 1
 
 
-def recipe(backbone, input_shape):
+def recipe(backbone, input_shape, weights=None):
     """Return the recipe for a backbone; networks that are not ours have a long and slow one."""
+    if weights is not None and isinstance(backbone, str) and backbone.startswith("hf/"):
+        return FINE_TUNED
     if is_perceptron(backbone, input_shape):
         return PERCEPTRON
     images = is_image(input_shape)

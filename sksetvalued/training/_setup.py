@@ -4,6 +4,7 @@ import inspect
 import multiprocessing
 import os
 from collections.abc import Sequence
+from numbers import Integral
 from typing import NamedTuple
 
 import torch
@@ -23,6 +24,9 @@ OPTIMIZERS = {
 
 #: Beginnings of the keys of `net_params`.
 NET_PREFIXES = ("callbacks__", "compile__", "iterator_train__", "iterator_valid__", "optimizer__")
+
+#: Key of `net_params` that is none of these.
+ACCUMULATION = "gradient_accumulation_steps"
 
 #: What can be set of the iterators.
 ITERATOR_KEYS = {
@@ -122,10 +126,13 @@ def check_net_params(net_params):
     """Return `net_params` as a dict, or raise naming the bad key."""
     net_params = dict(net_params or {})
     for key in net_params:
+        if key == ACCUMULATION:
+            _check_accumulation(net_params[key])
+            continue
         if not key.startswith(NET_PREFIXES):
             raise ValueError(
                 f"net_params has an unknown key {key!r}; keys are those of the skorch net, "
-                f"of the form {[f'{prefix}*' for prefix in NET_PREFIXES]}."
+                f"of the form {[f'{prefix}*' for prefix in NET_PREFIXES]}, and {ACCUMULATION!r}."
             )
         part, name = key.split("__", 1)
         known = ITERATOR_KEYS.get(part)
@@ -138,6 +145,11 @@ def check_net_params(net_params):
             instead = OWN_CALLBACKS[name.split("__")[0]]
             raise ValueError(f"net_params cannot set {key!r}: set the parameter {instead}.")
     return net_params
+
+
+def _check_accumulation(value):
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"net_params[{ACCUMULATION!r}] must be an integer >= 1, got {value!r}.")
 
 
 def _check_compile(name, value):
@@ -229,6 +241,11 @@ def make_net(module, criterion, inputs, monitor, n_batches, options, generator=N
     """
     optimizer, defaults = resolve_optimizer(options.optimizer)
     net_params = check_net_params(options.net_params)
+    if issubclass(optimizer, torch.optim.LBFGS) and net_params.get(ACCUMULATION, 1) > 1:
+        raise ValueError(
+            f"net_params sets {ACCUMULATION!r}, but LBFGS evaluates every batch several times: "
+            "leave it out, or use another optimizer."
+        )
     loader = loader_params(inputs, options.device)
     defaults = optimizer_params(optimizer, defaults, options.weight_decay)
     params = {f"optimizer__{k}": v for k, v in defaults.items()}

@@ -1,0 +1,99 @@
+"""Backbones that the user gives: modules, and functions that return one."""
+
+import copy
+import inspect
+import os
+
+from torch import nn
+
+from sksetvalued.networks._sources._base import Source
+from sksetvalued.networks._weights import load_weights
+
+
+class Own(Source):
+    """Whatever has no name."""
+
+    takes_parts = True
+
+    def owns(self, backbone):
+        return not isinstance(backbone, str)
+
+    def build(self, backbone, params, weights, form, generator):
+        if isinstance(backbone, nn.Module):
+            if params:
+                raise ValueError(
+                    f"backbone_params={params!r} cannot be applied to a module that is built "
+                    "already; give a callable instead."
+                )
+            body = copy.deepcopy(backbone)
+        elif callable(backbone):
+            body = called(backbone, form, params, backbone)
+        else:
+            raise TypeError(
+                "backbone must be None, a tuple of widths, a name, an nn.Module or a callable "
+                f"(input_shape) -> nn.Module, got {backbone!r}."
+            )
+        if weights is not None:
+            load_file(body, weights)
+        return body
+
+
+def called(builder, form, params, backbone, own=None):
+    """Return the module that a function makes for samples of a form.
+
+    Parameters
+    ----------
+    builder : callable
+    form : tuple of int or dict
+    params : dict
+        Arguments that the user gave.
+    backbone : object
+        What the function is to the user, for messages.
+    own : dict, optional
+        Arguments that are not the user's.
+    """
+    own = own or {}
+    _check_params(builder, params, backbone, own)
+    try:
+        module = builder(form, **params, **own)
+    except Exception as error:
+        if isinstance(backbone, type):
+            raise TypeError(
+                f"backbone={builder.__name__} is a class, called with input_shape={form} "
+                f"as its first argument, and raised {type(error).__name__}: {error}. Pass an "
+                f"object, {builder.__name__}(...), or a callable (input_shape) -> nn.Module."
+            ) from error
+        error.add_note(f"raised by backbone={backbone!r}, called with input_shape={form}")
+        raise
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"backbone={backbone!r} must return an nn.Module, got {module!r}.")
+    return module
+
+
+def _check_params(builder, params, backbone, own):
+    signature = inspect.signature(builder)
+    known = {k: p for k, p in signature.parameters.items() if k not in own}
+    unknown = sorted(set(params) - set(list(known)[1:]))
+    if unknown and not any(p.kind is p.VAR_KEYWORD for p in known.values()):
+        raise ValueError(
+            f"backbone_params has unknown keys {unknown} for backbone={backbone!r}; it accepts "
+            f"{list(known)[1:]}."
+        )
+    try:
+        signature.bind(None, **params)
+    except TypeError as error:
+        raise TypeError(
+            f"backbone={backbone!r} cannot be called with the shape of a sample and "
+            f"backbone_params={params!r}: {error}. Give a module that is built, such as "
+            "nn.Linear(64, 32), or a callable (input_shape, **backbone_params) -> nn.Module."
+        ) from error
+
+
+def load_file(body, weights):
+    """Load a file of the user into a module; `weights` cannot be a name here."""
+    if not isinstance(weights, os.PathLike) and not os.path.isfile(weights):
+        raise ValueError(
+            f"weights={weights!r} must be the path of a state dict: only the models of "
+            "torchvision, timm and Hugging Face have weights with names."
+        )
+    load_weights(body, weights)
