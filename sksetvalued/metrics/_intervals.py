@@ -51,10 +51,11 @@ def coverage_interval(y_true, y_set, *, average="micro", level=0.95, method="wil
     :math:`\hat c \pm \sqrt{\ln(2/(1 - level)) / 2m}`.
 
     The variance of a macro average is that of a stratified one,
-    :math:`L^{-2} \sum_y \hat c_y (1 - \hat c_y) / (m_y - 1)`, and the interval that of as many
-    samples drawn at large as would have this variance [3]_. Classes of a single sample, which
-    have no variance of their own, are taken together, as samples drawn at large; the squared
-    distances from the mean to the limits of both kinds add up [4]_.
+    :math:`L^{-2} \sum_y \tilde c_y (1 - \tilde c_y) / m_y`, where :math:`\tilde c_y` counts two
+    samples more of the mean coverage, and the interval that of as many samples drawn at large as
+    would have this variance [3]_. Classes of a single sample, which have no variance of their
+    own, are taken together, as samples drawn at large; the squared distances from the mean to
+    the limits of both kinds add up [4]_.
 
     References
     ----------
@@ -142,11 +143,13 @@ def effective_size(n_hits, n_samples):
 
     The classes have several samples each, or one each.
     """
-    coverage, m = n_hits / n_samples, n_samples
-    variance, mean = (coverage * (1 - coverage) / np.maximum(m - 1, 1)).sum(), coverage.mean()
-    # Where all hits or all misses leave no variance, what classes of one coverage would have.
-    share = variance / (mean * (1 - mean)) if variance > 0 else np.sum(1 / m)
-    return len(m) ** 2 / share
+    mean = np.mean(n_hits / n_samples)
+    if n_samples.max() == 1 or not 0 < mean < 1:
+        return len(n_samples) ** 2 / np.sum(1 / n_samples)
+    # As if two samples more had the mean: a few hits are no proof that there is no variance.
+    coverage = (n_hits + 2 * mean) / (n_samples + 2)
+    variance = np.sum(coverage * (1 - coverage) / n_samples)
+    return len(n_samples) ** 2 * mean * (1 - mean) / variance
 
 
 def band_half_width(n_samples, level):
