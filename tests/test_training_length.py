@@ -11,7 +11,8 @@ from sklearn.exceptions import ConvergenceWarning
 from skorch.callbacks import Callback
 from torch import nn
 
-from sksetvalued import AverageKClassifier, TopKClassifier
+from sksetvalued import AverageKClassifier, TopKClassifier, _masks, training
+from sksetvalued.estimators import _length
 from sksetvalued.training import calibrated_log_likelihood
 
 rng = np.random.default_rng(0)
@@ -108,6 +109,32 @@ def test_calibrated_likelihood_is_the_best_over_temperatures(temperature, weight
     best = minimize_scalar(minus, bounds=(-4, 4), method="bounded", options={"xatol": 1e-8})
     value = calibrated_log_likelihood(y, scores, weight if weighted else None)
     np.testing.assert_allclose(value, -best.fun, atol=1e-5)
+
+
+def test_blocks_of_samples_give_the_calibrated_likelihood_of_all(monkeypatch):
+    scores, y = log_softmax(rng.standard_normal((200, 5)), axis=1), rng.integers(5, size=200)
+    whole = calibrated_log_likelihood(y, scores)
+    monkeypatch.setattr(_masks, "BLOCK_ENTRIES", 35)
+    assert calibrated_log_likelihood(y, scores) == whole
+
+
+def test_of_many_classes_some_held_out_samples_are_monitored(monkeypatch):
+    """And all of them calibrate."""
+    seen, own = [], training.Monitor.update
+
+    def update(self, scores, *rest):
+        seen.append(len(scores))
+        own(self, scores, *rest)
+
+    monkeypatch.setattr(training.Monitor, "update", update)
+    monkeypatch.setattr(_length, "MOST_SCORES", 4 * 20)
+    monkeypatch.setattr(_length, "FEWEST_MONITORED", 10)
+    clf = AverageKClassifier(1.5, random_state=0, backbone=(8,)).fit(X, NOISY)
+    assert set(seen) == {20}
+    assert clf.rule_.n_samples_seen_ > 50
+    seen.clear()
+    classifier(max_epochs=1, validation_fraction=0.3).fit(X, CLEAR)
+    assert seen == [18]  # every fifth of 90
 
 
 def test_average_k_searches_too():

@@ -3,7 +3,6 @@
 import warnings
 
 import numpy as np
-from scipy.special import entr
 from sklearn.exceptions import ConvergenceWarning
 
 from .. import training
@@ -15,6 +14,12 @@ NO_BETTER = 0.99
 
 #: Training samples that are looked at, at most, to see whether anything was learnt.
 MOST_CHECKED = 500
+#: ... or, with many classes, those that give so many scores.
+MOST_SCORES_CHECKED = 1 << 25
+
+#: Held-out samples that the monitor looks at: those that give so many scores, but not fewer than
+#: that many samples.
+MOST_SCORES, FEWEST_MONITORED = 1 << 27, 256
 
 
 class SearchedLength:
@@ -52,7 +57,7 @@ class SearchedLength:
             kept, out = folds[0]
             parts = [
                 self._training_set(inputs, target, weight, rows, rows is kept)
-                for rows in (kept, out)
+                for rows in (kept, self._few_enough(out))
             ]
             self._train(*parts, len(self.classes_), None, "search")
             if self.net_.interrupted_:
@@ -73,6 +78,11 @@ class SearchedLength:
         """Return how long to train on all data where `epochs` were best on a share of them."""
         return epochs
 
+    def _few_enough(self, rows):
+        """Return held-out rows, of many classes some only, whose scores fit into memory."""
+        most = max(MOST_SCORES // len(self.classes_), FEWEST_MONITORED)
+        return rows[:: -(-len(rows) // most)]
+
     def _warn_of_chance(self, likelihood):
         """Warn where held-out labels are no likelier than by the shares of the classes."""
         chance = float(self._prior @ np.log(self._prior))
@@ -83,7 +93,8 @@ class SearchedLength:
         """Warn where labels of training samples are no likelier than by the shares of classes."""
         if not inputs.in_memory:
             return
-        rows = rows[:: -(-len(rows) // MOST_CHECKED)]
+        most = min(MOST_CHECKED, max(MOST_SCORES_CHECKED // len(self.classes_), 1))
+        rows = rows[:: -(-len(rows) // most)]
         # In batches no larger than those of the training, which fitted into memory.
         parts = np.split(rows, range(self.batch_size_, len(rows), self.batch_size_))
         log_proba = np.concatenate(
@@ -94,7 +105,8 @@ class SearchedLength:
             ]
         )
         likelihood = training.calibrated_log_likelihood(target[rows], log_proba)
-        chance = -float(entr(np.bincount(target[rows]) / len(rows)).sum())
+        # By the shares in all samples: of many classes, few samples have one each.
+        chance = float(np.log(self._prior)[target[rows]].mean())
         if likelihood <= NO_BETTER * chance:
             self._say_that_nothing_was_learnt("training", likelihood, chance)
 
@@ -120,7 +132,7 @@ class SearchedLength:
                     "class has a single sample left to train on. Leave it None."
                 )
             train, valid = train[kept], train[out]
-            valid = self._training_set(inputs, target, weight, valid, False)
+            valid = self._training_set(inputs, target, weight, self._few_enough(valid), False)
         epochs = None if self.max_epochs == "auto" else self.max_epochs
         if epochs is None and resume is not None:
             epochs = self._found_epochs

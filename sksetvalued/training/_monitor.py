@@ -3,6 +3,8 @@
 import numpy as np
 import torch
 
+from .._masks import row_blocks
+
 #: Steps of Newton's method towards the temperature, and bounds of its inverse.
 N_STEPS, STEEPEST, FLATTEST = 6, 20.0, 0.05
 
@@ -24,21 +26,30 @@ def calibrated_log_likelihood(y_true, log_proba, sample_weight=None):
     -------
     likelihood : float
     """
-    scores = torch.from_numpy(log_proba).double()
-    scores = scores - scores.amax(1, keepdim=True)
-    own = scores[torch.arange(len(scores)), torch.from_numpy(y_true)]
-    weight = np.ones(len(scores)) if sample_weight is None else sample_weight
+    weight = np.ones(len(log_proba)) if sample_weight is None else sample_weight
     weight = torch.as_tensor(weight / weight.sum(), dtype=torch.float64)
     inverse = 1.0
     # The likelihood is concave in the inverse temperature.
     for _ in range(N_STEPS):
+        slopes, curvatures, _ = _likelihoods(y_true, log_proba, inverse)
+        step = float(weight @ slopes / (weight @ curvatures).clamp(min=1e-12))
+        inverse = min(max(inverse + step, inverse / 3, FLATTEST), inverse * 3, STEEPEST)
+    return float(weight @ _likelihoods(y_true, log_proba, inverse)[2])
+
+
+def _likelihoods(y_true, log_proba, inverse):
+    """Return the slope and curvature of the log-likelihood of each sample, and itself."""
+    parts = []
+    for rows in row_blocks(log_proba.shape):
+        scores = torch.from_numpy(log_proba[rows]).double()
+        scores = scores - scores.amax(1, keepdim=True)
+        own = scores[torch.arange(len(scores)), torch.from_numpy(y_true[rows])]
         p = (inverse * scores).softmax(1)
         mean = (p * scores).sum(1)
-        slope = weight @ (own - mean)
-        curvature = weight @ ((p * scores.square()).sum(1) - mean.square())
-        step = float(slope / curvature.clamp(min=1e-12))
-        inverse = min(max(inverse + step, inverse / 3, FLATTEST), inverse * 3, STEEPEST)
-    return float(weight @ (inverse * own - (inverse * scores).logsumexp(1)))
+        curvature = (p * scores.square()).sum(1) - mean.square()
+        likelihood = inverse * own - (inverse * scores).logsumexp(1)
+        parts.append((own - mean, curvature, likelihood))
+    return tuple(map(torch.cat, zip(*parts)))
 
 
 class Monitor:
