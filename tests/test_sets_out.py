@@ -36,7 +36,7 @@ rng = np.random.default_rng(0)
 y = np.repeat(list("abcdef"), 30)
 X = rng.normal(np.repeat(rng.normal(size=(6, 5)), 30, axis=0), 1)
 X_multi, Y_multi = make_multilabel_classification(100, 5, random_state=0)
-FAST = {"backbone": (8,), "max_epochs": 2, "loss": "cross_entropy", "random_state": 0}
+FAST = {"backbone": (8,), "max_epochs": 8, "loss": "cross_entropy", "random_state": 0}
 
 
 @pytest.fixture(scope="module")
