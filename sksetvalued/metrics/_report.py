@@ -50,7 +50,7 @@ class SetReport:
     >>> print(SetReport.from_predictions(y_true, y_set))
                                   classes samples coverage   95 % interval  size
     over samples                        2     100   91.0 %   83.8 - 95.2 %  1.21
-    over classes                        2     100   85.0 %   72.5 - 92.4 %  1.04
+    over classes                        2     100   85.0 %   73.0 - 92.3 %  1.04
     class oak                                  20   75.0 %   53.1 - 88.8 %  0.75
     class ash                                  80   95.0 %   87.8 - 98.0 %  1.32
     Empty sets: 9.0 %.
