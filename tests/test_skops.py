@@ -1,8 +1,10 @@
 """Estimators in files of skops: what comes back, and what has to be trusted."""
 
 import copy
+import io
 import json
 import pickle
+import zipfile
 
 import joblib
 import numpy as np
@@ -50,6 +52,22 @@ MODELS = {
 def fitted(request):
     model = copy.deepcopy(MODELS[request.param])
     return model.fit(X, LABELS if request.param == "sparse-top" else Y)
+
+
+def test_no_file_names_a_path_to_open_in_a_fit():
+    with pytest.raises(ValueError, match=r"weights=.* is a path"):
+        skops.dumps(TopKClassifier(backbone="resnet18", weights="//host/share/weights.pt"))
+    model = TopKClassifier(backbone="resnet18", weights="IMAGENET1K_V1")
+    content = skops.dumps(make_pipeline(model))
+    (again,) = skops.loads(content, trusted=trusted_types())
+    assert again.weights == model.weights
+    forged = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as source, zipfile.ZipFile(forged, "w") as target:
+        for name in source.namelist():
+            target.writestr(name, source.read(name).replace(b"IMAGENET1K_V1", b"//host/shares"))
+    with pytest.raises(ValueError, match=r"weights=.* is a path"):
+        skops.loads(forged.getvalue(), trusted=trusted_types())
+    assert pickle.loads(pickle.dumps(model.set_params(weights="w.pt"))).weights == "w.pt"
 
 
 def sets(model):

@@ -4,6 +4,7 @@ import copyreg
 
 import numpy as np
 
+from ._allowed import is_name
 from ._describe import ESTIMATORS, dump
 from ._restore import restore
 
@@ -18,6 +19,17 @@ class Attributes(dict):
 
     A type of its own: files that trust no others cannot set attributes.
     """
+
+
+def _without_paths(state):
+    """Return the state of an estimator that is not fitted; raise if a fit would open a path."""
+    weights = state.get("weights")
+    if not (weights is None or is_name(weights)):
+        raise ValueError(
+            f"weights={weights!r} is a path, which no file may name: its reader would open it in "
+            "fit. Leave it None in files, and set it by set_params(weights=...) after loading."
+        )
+    return state
 
 
 class PlainState:
@@ -39,7 +51,7 @@ class PlainState:
 
     def __getstate__(self):
         if not hasattr(self, "net_") or type(self) is not ESTIMATORS[type(self).__name__][0]:
-            return super().__getstate__()
+            return _without_paths(super().__getstate__())
         return {FILE: np.frombuffer(dump(self), np.uint8).copy()}
 
     def __setstate__(self, state):
@@ -48,7 +60,7 @@ class PlainState:
         elif isinstance(state, dict) and state.keys() == {FILE}:
             self._take_file(state[FILE])
         elif isinstance(state, dict) and state.keys() - OF_ROUTING == set(self._get_param_names()):
-            super().__setstate__(state)
+            super().__setstate__(_without_paths(state))
         else:
             raise ValueError(f"the state of a {type(self).__name__} is malformed.")
 
