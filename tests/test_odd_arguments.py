@@ -203,7 +203,7 @@ class WithSize(nn.Linear):
         super().__init__(size, 3)
 
 
-@pytest.mark.parametrize("backbone", [nn.Linear, nn.Sequential, WithSize])
+@pytest.mark.parametrize("backbone", [nn.Linear, nn.Sequential, WithSize, int])
 def test_a_class_as_backbone(backbone):
     with pytest.raises(TypeError, match=r"backbone=.*(Give a module|Pass an object)"):
         top_k(backbone=backbone).fit(X, Y)

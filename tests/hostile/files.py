@@ -49,7 +49,7 @@ def _path():
 @functools.cache
 def tripwire():
     """Return a tripwire that is not tripped by what is imported once."""
-    importlib.import_module("torchvision")
+    importlib.import_module("torchvision.transforms.v2")
     for content, *_, samples in good():
         hostile_files.write(_path(), content, "file")
         hostile_files.use(_path(), samples, "file")

@@ -71,7 +71,13 @@ def called(builder, form, params, backbone, own=None):
 
 
 def _check_params(builder, params, backbone, own):
-    signature = inspect.signature(builder)
+    try:
+        signature = inspect.signature(builder)
+    except ValueError as error:  # a class or function of C
+        raise TypeError(
+            f"backbone={backbone!r} cannot be called with the shape of a sample: {error}. Give a "
+            "module, or a callable (input_shape, **backbone_params) -> nn.Module."
+        ) from error
     known = {k: p for k, p in signature.parameters.items() if k not in own}
     unknown = sorted(set(params) - set(list(known)[1:]))
     if unknown and not any(p.kind is p.VAR_KEYWORD for p in known.values()):
