@@ -5,7 +5,7 @@ PIP = $(PYTHON) -m pip
 SPHINX = $(PYTHON) -m sphinx -W --keep-going -E -q
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help install lint format test test-without-kernels test-slow hostile-short hostile hostile-kernels integration browser quickstart docs benchmarks wheels ci clean
+.PHONY: help install lint format test test-without-kernels test-slow hostile-short hostile hostile-kernels integration browser quickstart docs benchmarks gpu gpu-dry wheels ci clean
 
 help:  ## Show the targets.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -54,6 +54,12 @@ docs:  ## Build the documentation, with warnings as errors and without the netwo
 
 benchmarks:  ## Measure the speed of losses and rules against the alternatives.
 	$(PYTHON) -m benchmarks
+
+gpu:  ## On a GPU: run the laws, measure, write benchmarks/gpu.md (less than 8 minutes).
+	$(PYTHON) benchmarks/gpu.py
+
+gpu-dry:  ## Try that in Triton's interpreter and on the processor.
+	$(PYTHON) benchmarks/gpu.py --dry
 
 wheels:  ## Build the wheel of this platform and test it where there is no compiler.
 	PYTHON=$(PYTHON) .ci/wheels
