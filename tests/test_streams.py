@@ -172,6 +172,11 @@ ERRORS = {
         "calibration_fraction must be None",
         lambda: fitted(stream(), cls=AverageKClassifier, calibration_fraction=0.1),
     ),
+    "folds": (
+        ValueError,
+        "calibration_folds must be None",
+        lambda: fitted(stream(), cls=AverageKClassifier, calibration_folds=3),
+    ),
     "promise": (
         ValueError,
         "held out",

@@ -5,6 +5,7 @@ import torch
 
 from ..inputs import StreamInputs
 from ..training import StreamSet
+from ._deep import is_named
 
 
 class LabelIndex:
@@ -65,8 +66,9 @@ class LearnsFromStreams:
         """Raise where an option takes samples by position."""
         given = {"y": y, "sample_weight": sample_weight, "checkpoint": checkpoint}
         given["validation_fraction"] = self.validation_fraction
-        fraction = getattr(self, "calibration_fraction", None)
-        given["calibration_fraction"] = None if isinstance(fraction, str) else fraction
+        for name in ("calibration_fraction", "calibration_folds"):
+            value = getattr(self, name, None)
+            given[name] = None if is_named(value, "auto") else value
         for name, value in given.items():
             if value is not None:
                 raise ValueError(
