@@ -52,7 +52,7 @@ def run_block(number, families, skipped, mark):
     return {"families": report, "violations": violations}
 
 
-def work(folder, n_blocks, only=None):
+def work(folder, blocks, only=None):
     """Go through the blocks that have no file yet."""
     import torch
 
@@ -65,9 +65,9 @@ def work(folder, n_blocks, only=None):
         prepare()
     families = schedule({name: SHARES[name] for name in only or SHARES})
     skipped = {json.loads(path.read_text())["case"] for path in folder.glob("lost-*.json")}
-    with open(folder / "mark", "r+b") as file, mmap.mmap(file.fileno(), 8) as mark:
-        for number in range(n_blocks):
-            path = folder / f"block-{number:05d}.json"
+    with open(folder / f"mark-{blocks[0]}", "r+b") as file, mmap.mmap(file.fileno(), 8) as mark:
+        for number in blocks:
+            path = block_path(folder, number)
             if not path.exists():
                 start = time.process_time()
                 report = run_block(number, families, skipped, mark)
@@ -76,13 +76,19 @@ def work(folder, n_blocks, only=None):
                 path.with_suffix(".tmp").replace(path)
 
 
-def watch(folder, n_blocks, only):
+def block_path(folder, number):
+    """Return where the report of a block is."""
+    return folder / f"block-{number:05d}.json"
+
+
+def watch(folder, blocks, only):
     """Start workers until every block is done; write down the cases that end or stop them."""
-    mark = folder / "mark"
-    while len(list(folder.glob("block-*.json"))) < n_blocks:
+    mark = folder / f"mark-{blocks[0]}"
+    while not all(block_path(folder, number).exists() for number in blocks):
         mark.write_bytes(struct.pack("<q", -1))
         command = [sys.executable, "-X", "faulthandler", "-m", "hostile", "--worker"]
-        command += ["--folder", folder, "--cases", str(n_blocks * BLOCK)]
+        command += ["--folder", folder, "--first", str(blocks[0] * BLOCK)]
+        command += ["--cases", str(len(blocks) * BLOCK)]
         worker = subprocess.Popen([*command, "--only", *only] if only else command)
         last, since = None, time.monotonic()
         while worker.poll() is None:
@@ -99,12 +105,12 @@ def watch(folder, n_blocks, only):
             (folder / f"lost-{case}.json").write_text(json.dumps(lost))
 
 
-def summary(folder, n_blocks):
-    """Return the table of what was tried, and the violations."""
+def summary(folder):
+    """Return the table of all blocks of a folder, and the violations."""
     outcomes = collections.defaultdict(collections.Counter)
     slowest, violations, seconds = {}, [], 0.0
-    for number in range(n_blocks):
-        report = json.loads((folder / f"block-{number:05d}.json").read_text())
+    for path in sorted(folder.glob("block-*.json")):
+        report = json.loads(path.read_text())
         seconds += report["seconds"]
         violations += report["violations"]
         for name, found in report["families"].items():
@@ -133,16 +139,18 @@ def main():
     """Try the cases; exit with 1 if one broke the law."""
     parser = argparse.ArgumentParser(prog="python -m hostile", description=__doc__)
     parser.add_argument("--cases", type=int, default=1_000_000)
+    parser.add_argument("--first", type=int, default=0, help="the number of the first case")
     parser.add_argument("--folder", type=Path, required=True, help="where the blocks are kept")
     parser.add_argument("--only", nargs="+", metavar="FAMILY", help="families to try")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    n_blocks = -(-arguments.cases // BLOCK)
+    first = arguments.first // BLOCK
+    blocks = range(first, first - (-arguments.cases // BLOCK))
     if arguments.worker:
-        return work(arguments.folder, n_blocks, arguments.only)
+        return work(arguments.folder, blocks, arguments.only)
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    watch(arguments.folder, n_blocks, arguments.only)
-    table, violations = summary(arguments.folder, n_blocks)
+    watch(arguments.folder, blocks, arguments.only)
+    table, violations = summary(arguments.folder)
     print(table)
     for violation in violations:
         print(*violation)
