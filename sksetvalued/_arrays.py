@@ -65,6 +65,15 @@ def _from_tensor(tensor, name):
     return tensor.numpy(force=True)
 
 
+def to_tensor(array):
+    """Return a tensor of the values of an array, in its memory where torch can read and write it.
+
+    An array of one row is contiguous to NumPy whatever its strides are, which torch may refuse.
+    """
+    array = np.require(array, requirements=["C", "W"])
+    return torch.from_numpy(array.copy() if min(array.strides, default=0) < 0 else array)
+
+
 def as_numbers(values, name, dtype=np.float64):
     """Return values as an array of real numbers of a floating type.
 

@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+from ._arrays import to_tensor
 from .operators._top_k import top_k
 
 BLOCK_ENTRIES = 1 << 19
@@ -65,7 +66,7 @@ def _mark_by_partition(y_score, k):
 
 def _mark_by_selection(y_score, k):
     """Do the same in one pass over the classes."""
-    values, places = top_k(torch.from_numpy(np.ascontiguousarray(y_score)), k + 1)
+    values, places = top_k(to_tensor(y_score), k + 1)
     mask = torch.zeros(y_score.shape, dtype=torch.bool).scatter_(1, places[:, :k], True)
     values = values.numpy()
     return mask.numpy(), values[:, k - 1 : k], values[:, k - 1] == values[:, k]

@@ -181,6 +181,14 @@ class LazyFrame:
         return self
 
 
+class TestStrides:
+    def test_a_row_read_backwards(self, fitted):
+        row, many = X[:1][::-1], np.arange(200.0)[None][::-1]
+        assert row.strides[0] < 0
+        np.testing.assert_array_equal(fitted.predict_set(row), fitted.predict_set(X[:1]))
+        assert TopK(3).fit(many).predict_set(many)[0, -3:].all()
+
+
 class TestInputs:
     @pytest.mark.parametrize("values", [None, (row for row in X), {1, 2}, object(), len])
     def test_what_holds_no_samples(self, fitted, values):

@@ -61,6 +61,11 @@ def is_number(value):
     return type(value) is float or is_int(value)
 
 
+def is_share(value):
+    """Return whether `value` is a number in [0, 1)."""
+    return is_number(value) and 0 <= value < 1
+
+
 def is_bool(value):
     """Return whether `value` is True or False."""
     return type(value) is bool
@@ -292,7 +297,7 @@ FITTED = {
     "_found_epochs": optional(is_size),
     "_form": one_of("single", "indicator", "sets", "sparse"),
     "_image_range": is_pair,
-    "_label_smoothing": is_number,
+    "_label_smoothing": is_share,
     "_log_class_weight": optional(is_vector),
     "_log_label_weight": optional(is_vector),
     "_prior_exponent": is_number,

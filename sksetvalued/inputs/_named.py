@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+from .._arrays import to_tensor
 from ._base import Inputs
 
 #: A label among the parts would be shown to the network.
@@ -47,7 +48,7 @@ def check_names(names):
 def part_tensor(value, name):
     """Return a part as a tensor: integers in full width, floats in single precision."""
     if not isinstance(value, torch.Tensor):
-        value = torch.from_numpy(_part_array(value, name))
+        value = to_tensor(_part_array(value, name))
     if value.is_complex():
         raise TypeError(f"X[{name!r}] must hold real numbers, got {value.dtype}.")
     value = value.detach()
@@ -68,7 +69,7 @@ def _part_array(value, name):
             f"X[{name!r}] must be an array of numbers, one row per sample, got {array.dtype} "
             "values: pad sequences to one length, as with padding='max_length' of a tokenizer."
         )
-    return np.require(array, requirements=["C", "W"])
+    return array
 
 
 def form_of(parts):

@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+from .._arrays import to_tensor
 from ._base import ColumnStatistics, Inputs
 
 #: Entries that are squared together.
@@ -32,7 +33,7 @@ class ArrayInputs(Inputs):
 
     def __init__(self, data, dtype=None):
         if isinstance(data, np.ndarray):
-            data = torch.from_numpy(np.require(data, requirements=["C", "W"]))
+            data = to_tensor(data)
         self.data = data if dtype is None else data.to(dtype)
 
     @property

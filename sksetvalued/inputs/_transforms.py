@@ -8,6 +8,7 @@ from contextlib import nullcontext
 import numpy as np
 import torch
 
+from .. import _arrays
 from .._randomness import put_back
 from ._base import ChannelStatistics, ColumnStatistics, Inputs
 from ._named import NamedTensors, check_names, form_of, part_tensor
@@ -96,7 +97,7 @@ def _from_array(array):
         array = array.astype(np.float32)
     if array.ndim == 3 and array.shape[2] in CHANNEL_COUNTS:
         array = array.transpose(2, 0, 1)
-    return torch.from_numpy(np.ascontiguousarray(array))
+    return _arrays.to_tensor(array)
 
 
 def _eight_bits(image):
