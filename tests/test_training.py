@@ -19,12 +19,14 @@ from skorch.callbacks import (
     EarlyStopping,
     EpochScoring,
     EpochTimer,
+    Freezer,
     GradientNormClipping,
     LRScheduler,
     PassthroughScoring,
     PrintLog,
     ProgressBar,
     TrainEndCheckpoint,
+    Unfreezer,
 )
 
 from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier
@@ -339,6 +341,19 @@ def test_an_error_of_a_callback_of_ones_own_stays_as_it_is(data):
 
     with pytest.raises(KeyError, match="mine"):
         classifier(callbacks=[Broken()]).fit(*data)
+
+
+def test_layers_may_be_frozen_for_the_first_epochs(data):
+    """Under averaged weights too, which remember all of them."""
+    frozen = [Freezer("backbone.*"), Unfreezer("backbone.*", at=3), States()]
+    for schedule in ("averaged", "cosine"):
+        States.kept.clear()
+        clf = classifier(callbacks=frozen, lr_schedule=schedule).fit(*data)
+        first, second, third, _ = States.kept
+        assert torch.equal(first["backbone.0.weight"], second["backbone.0.weight"])
+        assert not torch.equal(second["backbone.0.weight"], third["backbone.0.weight"])
+        assert not torch.equal(first["head.weight"], second["head.weight"])
+        assert all(p.requires_grad for p in clf.net_.module_.parameters())
 
 
 # -- gradients ------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ FIRST = (
     "plot_any_classifier.py",
     "plot_text_intents.py",
     "plot_image_backbones.py",
+    "plot_fine_tuning.py",
     "plot_long_tail.py",
     "plot_phone_screen.py",
     "plot_species_identifier.py",

@@ -206,7 +206,8 @@ class AveragedWeights(Callback):
 
 
 def _trained(net):
-    return [p for p in net.module_.parameters() if p.requires_grad]
+    # Those that are frozen now, too: a callback may unfreeze them later.
+    return [p for p in net.module_.parameters() if p.is_floating_point()]
 
 
 class EpochProgress(Callback):
