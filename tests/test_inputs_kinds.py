@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from PIL import Image
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from skorch.helper import SliceDataset, SliceDict
 from torch import nn
@@ -160,3 +161,27 @@ class TestBackbones:
         assert any("backbone" in note for note in error.value.__notes__)
         with pytest.raises(TypeError, match="backbone=Linear is a class"):
             build_network(nn.Linear, {"out_features": 3}, None, (4,), 3)
+
+
+class TestOneSample:
+    """A sample is not guessed to be a batch of one; what to pass is said."""
+
+    def test_one_path_and_one_image(self, tmp_path):
+        path = tmp_path / "leaf.png"
+        image = Image.fromarray(IMAGES[0])
+        image.save(path)
+        clf = classifier().fit(IMAGES, Y)
+        for one in (str(path), path, image):
+            with pytest.raises(TypeError, match=r"X is one (image|string or path).*\[X\]"):
+                clf.predict_set(one)
+        np.testing.assert_array_equal(clf.predict_set([image]), clf.predict_set([str(path)]))
+
+    @pytest.mark.parametrize("images", [IMAGES, IMAGES[..., 0]])
+    def test_one_array(self, images):
+        clf = classifier().fit(images, Y)
+        ones = [images[0], torch.from_numpy(images[0])]
+        ones += [np.moveaxis(images[0], 2, 0)] if images.ndim == 4 else []
+        for one in ones:
+            with pytest.raises(ValueError, match=r"shape of one sample: pass X\[None\]"):
+                clf.predict(one)
+        assert clf.predict(images[0][None]).shape == (1,)

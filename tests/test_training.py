@@ -294,6 +294,7 @@ def test_callbacks_that_only_watch_work(data, capsys):
     watching = [PrintLog(), EpochTimer(), ProgressBar()]
     clf = classifier(validation_fraction=0.2, callbacks=watching).fit(*data)
     assert clf.n_iter_ == 4
+    assert "train_loss" in capsys.readouterr().out
     bare = classifier(validation_fraction=0.2).fit(*data)
     assert same_weights(weights_of(clf), weights_of(bare))
 

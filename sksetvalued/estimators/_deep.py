@@ -19,7 +19,15 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from .. import training
 from .._arrays import as_array, as_numbers
 from .._randomness import rng_state, seeded
-from ..inputs import Inputs, input_kind, is_image, media_inputs, same_form, table_inputs
+from ..inputs import (
+    Inputs,
+    hint_of_one,
+    input_kind,
+    is_image,
+    media_inputs,
+    same_form,
+    table_inputs,
+)
 from ..networks import HEADS, build_network
 from ..networks._build import asked_normalization
 from ..networks._sources import is_built_in
@@ -287,11 +295,13 @@ class DeepEstimator(BaseEstimator):
             raise ValueError(
                 f"X is of the kind {inputs.kind!r}, but {type(self).__name__} was fitted on the "
                 f"kind {self.input_kind_!r}: give samples in the form of those of `fit`."
+                f"{hint_of_one(X, self.input_shape_)}"
             )
         elif shape != self.input_shape_ and not same_form(shape, self.input_shape_):
             raise ValueError(
                 f"X holds samples of shape {shape}, but "
                 f"{type(self).__name__} was fitted on samples of shape {self.input_shape_}."
+                f"{hint_of_one(X, self.input_shape_)}"
             )
         elif inputs.kind == "image" and _holds_bytes(X) != self._fitted_on_bytes:
             self._check_image_range(X, inputs)

@@ -30,6 +30,7 @@ __all__ = [
     "Stream",
     "StreamInputs",
     "check_pairs",
+    "hint_of_one",
     "dataset_targets",
     "input_kind",
     "is_image",
@@ -63,6 +64,9 @@ def input_kind(X):
         raise TypeError(stream_remedy(type(X).__name__))
     if isinstance(X, Dataset) or _is_slice_dataset(X):
         return "dataset"
+    if isinstance(X, (str, bytes, os.PathLike)) or hasattr(X, "getbands"):
+        what = "image" if hasattr(X, "getbands") else "string or path"
+        raise TypeError(f"X is one {what}, rather than samples: pass a list of it, [X].")
     if sp.issparse(X):
         return "table"
     if isinstance(X, Mapping) or _is_columnar(X):
@@ -88,6 +92,15 @@ def _raise_of_type(X):
         "X must be an array, a table, a sequence of paths, a Dataset or a mapping of parts, got "
         f"{type(X).__name__}."
     )
+
+
+def hint_of_one(X, shape):
+    """Return what to say of an X that may be one sample of this shape, rather than samples."""
+    own = tuple(getattr(X, "shape", ()))
+    if isinstance(shape, dict) or len(shape) != 3:
+        return ""
+    forms = {shape, (*shape[1:], shape[0])} | ({shape[1:]} if shape[0] == 1 else set())
+    return " It has the shape of one sample: pass X[None]." if own in forms else ""
 
 
 def _is_columnar(X):

@@ -70,10 +70,15 @@ def copied_callbacks(callbacks):
     )
 
 
+def bare_callback(callback):
+    """Return a callback without the name that it may be paired with."""
+    return callback[1] if isinstance(callback, tuple | list) else callback
+
+
 def check_movable(callbacks):
     """Raise if callbacks of an estimator hold what no file or other process can."""
     for callback in callbacks if isinstance(callbacks, list | tuple) else ():
-        bare = callback[1] if isinstance(callback, tuple | list) else callback
+        bare = bare_callback(callback)
         error = why_not_copied(bare)
         if error is not None:
             raise TypeError(

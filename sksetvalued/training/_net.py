@@ -10,7 +10,7 @@ from skorch import NeuralNet
 from skorch.callbacks import Callback, EpochScoring, LRScheduler
 from skorch.exceptions import SkorchException
 
-from ._callbacks import OWN, AveragedWeights, why_not_copied
+from ._callbacks import OWN, AveragedWeights, bare_callback, why_not_copied
 from ._data import TrainingSet, make_batches
 
 
@@ -424,7 +424,7 @@ def _without_shared(callbacks):
     """Return the callbacks that can be copied: the others hold what a pickle cannot."""
     kept = []
     for callback in callbacks:
-        bare = callback[1] if isinstance(callback, tuple | list) else callback
+        bare = bare_callback(callback)
         if isinstance(bare, OWN) or why_not_copied(bare) is None:
             kept.append(callback)
     return kept

@@ -8,10 +8,17 @@ from numbers import Integral
 from typing import NamedTuple
 
 import torch
-from skorch.callbacks import LRScheduler
+from skorch.callbacks import LRScheduler, PrintLog
 
 from ..inputs import StreamInputs
-from ._callbacks import AveragedWeights, BestEpoch, EpochProgress, lr_scheduler, own_callback
+from ._callbacks import (
+    AveragedWeights,
+    BestEpoch,
+    EpochProgress,
+    bare_callback,
+    lr_scheduler,
+    own_callback,
+)
 from ._data import OF_WORKERS
 from ._net import SetNet
 from ._parallel import current_processes
@@ -251,6 +258,7 @@ def make_net(module, criterion, inputs, monitor, n_batches, options, generator=N
     params = {f"optimizer__{k}": v for k, v in defaults.items()}
     params |= {f"iterator_train__{k}": v for k, v in loader.items()}
     params |= {f"iterator_valid__{k}": v for k, v in loader.items()}
+    callbacks = make_callbacks(monitor, n_batches, options)
     net = SetNet(
         module,
         criterion,
@@ -258,13 +266,14 @@ def make_net(module, criterion, inputs, monitor, n_batches, options, generator=N
         lr=options.lr,
         max_epochs=options.max_epochs,
         batch_size=options.batch_size,
-        callbacks=make_callbacks(monitor, n_batches, options),
+        callbacks=callbacks,
         device=options.device,
         compile=options.compile,
         precision=options.precision,
         monitor=monitor,
         generator=generator,
-        verbose=0,
+        # A PrintLog prints where its net is not quiet.
+        verbose=int(any(isinstance(bare_callback(c), PrintLog) for c in callbacks)),
         **{**params, **net_params},
     )
     try:
@@ -307,7 +316,7 @@ def make_callbacks(monitor, n_batches, options):
 
 def scheduler_of(callbacks):
     """Return the first callback that schedules the learning rate, or None."""
-    bare = (c[1] if isinstance(c, tuple | list) else c for c in callbacks or ())
+    bare = map(bare_callback, callbacks or ())
     return next((c for c in bare if isinstance(c, LRScheduler)), None)
 
 
