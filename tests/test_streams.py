@@ -1,5 +1,7 @@
 """Training on samples that come one after the other."""
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,9 @@ from sksetvalued import (
     Stream,
     TopKClassifier,
     calibrate,
+    load,
     predict_set,
+    save,
 )
 
 X, y = load_digits(return_X_y=True)
@@ -229,3 +233,12 @@ def test_a_source_that_can_be_read_once_only_is_told():
 
     with pytest.raises(ValueError, match="must start anew"):
         fitted(stream(Once()))
+
+
+def test_a_model_of_a_stream_is_saved_like_any_other(tmp_path):
+    clf = fitted(stream(class_counts=COUNTS / 3), cls=AverageKClassifier, warm_start=True)
+    save(clf, tmp_path / "model.zip")
+    for copy in (load(tmp_path / "model.zip"), pickle.loads(pickle.dumps(clf))):
+        np.testing.assert_array_equal(copy.predict_set(X), clf.predict_set(X))
+        np.testing.assert_array_equal(copy.class_counts_, clf.class_counts_)
+    assert len(pickle.dumps(clf)) < 200_000
