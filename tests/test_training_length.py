@@ -111,6 +111,13 @@ def test_calibrated_likelihood_is_the_best_over_temperatures(temperature, weight
     np.testing.assert_allclose(value, -best.fun, atol=1e-5)
 
 
+def test_patience_is_that_of_the_search():
+    impatient, patient = (
+        classifier(patience=patience, backbone=(8,)).fit(X, CLEAR).n_iter_ for patience in (1, 3)
+    )
+    assert 0 < impatient <= patient
+
+
 def test_blocks_of_samples_give_the_calibrated_likelihood_of_all(monkeypatch):
     scores, y = log_softmax(rng.standard_normal((200, 5)), axis=1), rng.integers(5, size=200)
     whole = calibrated_log_likelihood(y, scores)

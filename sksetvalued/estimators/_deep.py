@@ -647,6 +647,10 @@ class DeepEstimator(BaseEstimator):
         """Return targets of a TrainingSet as they were given to `fit`."""
         raise NotImplementedError
 
+    def _searches_epochs(self, resume):
+        """Return whether the number of epochs is found by samples that are held out for it."""
+        return False
+
     def _monitor(self, valid, resume=None):
         """Return the monitor of the validation set, if there is one."""
         name, metric = self._monitor_metric()
@@ -660,7 +664,7 @@ class DeepEstimator(BaseEstimator):
                 "'valid_loss' or a function (y_true, y_score) -> float."
             )
         if valid is None:
-            if self.patience is not None:
+            if self.patience is not None and not self._searches_epochs(resume):
                 raise ValueError(
                     f"patience={self.patience} needs a validation set: set "
                     "validation_fraction, for example to 0.1."
