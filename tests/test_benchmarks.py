@@ -117,3 +117,37 @@ def test_training_report_follows_from_the_figures(tmp_path):
     assert "| skorch / estimator (a table) | 1.36 | 1.36 | ≥ 2.0 | **not met** |" in text
     assert "| calibrate |" in text
     assert (tmp_path / "results" / "training.png").stat().st_size > 0
+
+
+@pytest.mark.usefixtures("benchmark_path")
+def test_rules_of_others_are_what_their_definitions_say():
+    import rule_contenders as others
+
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.full(6, 0.5), size=90)
+    y = (p.cumsum(1) < rng.random((90, 1))).sum(1).clip(max=5)
+    p, y, new = p[:60], y[:60], p[60:]
+    sets, promised = others.backward(p, y, new, 2)
+    total = -np.log(p[np.arange(60), y]).sum()
+    for row, members, level in zip(new, sets, 1 - promised):
+        e = 61 * -np.log(row) / (total - np.log(row))
+        # The least level at which two classes at most are left, up to the step of the grid.
+        grid = np.linspace(0.001, 1, 4000)
+        fits = (e[:, None] < 1 / grid).sum(0) <= 2
+        least = grid[fits].min(initial=1.0)
+        assert least - 3e-4 <= level <= least
+        np.testing.assert_array_equal(members, e < 1 / level)
+
+    ranked = others.ranks(p)
+    np.testing.assert_array_equal((ranked == 1).argmax(1), p.argmax(1))
+    sets = others.rank_calibrated(p, y, new, 0.2)
+    for c in range(6):
+        rank, true = ranked[y == c, c], p[y == c, c]
+        deepest = next(k for k in range(1, 7) if np.mean(rank > k) < 0.2)
+        left, n = 0.2 - np.mean(rank > deepest), len(true)
+        allowed = [v for v in true if (np.sum(true < v) + 1) / (n + 1) <= left]
+        kept = (new[:, c] >= max(allowed, default=-np.inf)) & (others.ranks(new)[:, c] <= deepest)
+        np.testing.assert_array_equal(sets[:, c], kept)
+    # Too few samples for clusters: one threshold for all, from the samples left for it.
+    sets = others.clustered(p, y, new, 0.2, 0)
+    assert (new[sets].min() > new[~sets]).all()
