@@ -23,20 +23,19 @@ SETTINGS = {
     "one process, two threads": (1, 2),
     "two processes, one thread each": (2, 1),
 }
-N_SAMPLES, N_EPOCHS, N_ROUNDS = 1024, 3, 5
 
 
-def images():
+def images(n_samples):
     """Return digits, enlarged to 32 x 32 bytes, and their labels."""
     X, y = load_digits(return_X_y=True)
-    X = (X[:N_SAMPLES].reshape(-1, 8, 8) * 15).astype(np.uint8)
-    return X.repeat(4, 1).repeat(4, 2), y[:N_SAMPLES]
+    X = (X[:n_samples].reshape(-1, 8, 8) * 15).astype(np.uint8)
+    return X.repeat(4, 1).repeat(4, 2), y[:n_samples]
 
 
-def epoch_seconds():
+def epoch_seconds(n_samples, n_epochs=3):
     """Return the median duration of the epochs of a fit but the first, which warms up."""
-    X, y = images()
-    clf = TopKClassifier(2, random_state=0, max_epochs=N_EPOCHS, batch_size=64)
+    X, y = images(n_samples)
+    clf = TopKClassifier(2, random_state=0, max_epochs=n_epochs, batch_size=64)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         clf.fit(X, y)
@@ -48,8 +47,8 @@ def _serve(rank, count, n_threads, port, pipe):
     if count > 1:
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         dist.init_process_group("gloo", rank=rank, world_size=count)
-    while pipe.recv():
-        pipe.send(epoch_seconds())
+    while n_samples := pipe.recv():
+        pipe.send(epoch_seconds(n_samples))
     if count > 1:
         dist.destroy_process_group()
 
@@ -69,30 +68,30 @@ class Setting:
             self.pipes.append(here)
             self.processes.append(process)
 
-    def measure(self):
+    def measure(self, n_samples):
         """Return the seconds of an epoch."""
         for pipe in self.pipes:
-            pipe.send(True)
+            pipe.send(n_samples)
         return max(pipe.recv() for pipe in self.pipes)
 
     def close(self):
         """End the processes."""
         for pipe, process in zip(self.pipes, self.processes, strict=True):
-            pipe.send(False)
+            pipe.send(0)
             process.join()
 
 
-def main():
+def main(n_samples=512, n_rounds=7):
     """Measure, and print a table."""
     settings = {name: Setting(*sizes) for name, sizes in SETTINGS.items()}
     seconds = {name: [] for name in settings}
-    for _ in range(N_ROUNDS):
+    for _ in range(n_rounds):
         for name, setting in settings.items():
-            seconds[name].append(setting.measure())
+            seconds[name].append(setting.measure(n_samples))
     for setting in settings.values():
         setting.close()
     alone = np.array(seconds["one process, one thread"])
-    print(f"An epoch of {N_SAMPLES} images of 32 x 32, median and range of {N_ROUNDS} rounds.\n")
+    print(f"An epoch of {n_samples} images of 32 x 32, median and range of {n_rounds} rounds.\n")
     print("| | seconds | times as fast as one process of one thread |")
     print("|---|---|---|")
     for name, values in seconds.items():

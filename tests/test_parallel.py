@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -26,6 +26,7 @@ from sksetvalued import (
 )
 from sksetvalued.rules import AverageK
 from sksetvalued.training import current_processes
+from sksetvalued.training._parallel import Processes, _communicating
 from sksetvalued.training._state import generators_of
 
 X, y = load_digits(return_X_y=True)
@@ -255,6 +256,43 @@ def test_one_process_stops_all(pair):
     assert first == second < 30
 
 
+class Told(Callback):
+    """Raise unless the training is shared, or is not, as expected."""
+
+    def __init__(self, shared):
+        self.shared = shared
+
+    def on_train_begin(self, net, **kwargs):
+        assert (net._processes is not None) == self.shared
+
+
+def fit_by_itself():
+    TopKClassifier(2, callbacks=[Told(False)], **COMMON).fit(X, y)
+
+
+def test_a_group_of_one_shares_nothing():
+    with Group(1) as group:
+        group(fit_by_itself)
+
+
+def fit_as_on_a_gpu(name):
+    send = Processes._send_tensors
+
+    def send_as_on_a_gpu(self, *args, device, **params):
+        return send(self, *args, device=torch.device("cuda"), **params)
+
+    with mock.patch.object(Processes, "_send_tensors", send_as_on_a_gpu):
+        return fit(name)
+
+
+def test_tensors_of_a_gpu_go_through_the_default_group(pair):
+    found, expected = pair(fit_as_on_a_gpu, "label sets"), pair(fit, "label sets")
+    for reading in (*found, *expected):
+        for row in reading["history"]:
+            del row["train_dur"], row["valid_dur"]
+    np.testing.assert_equal(same(found), same(expected))
+
+
 class PredictInFirst(Callback):
     """Predict, and fit, in one process only, in the midst of the training."""
 
@@ -328,16 +366,6 @@ def test_a_fit_that_failed_in_one_process_goes_on_bit_by_bit(pair, tmp_path):
 
 
 # -- searches -----------------------------------------------------------------------------------
-
-
-class Told(Callback):
-    """Raise unless the training is shared, or is not, as expected."""
-
-    def __init__(self, shared):
-        self.shared = shared
-
-    def on_train_begin(self, net, **kwargs):
-        assert (net._processes is not None) == self.shared
 
 
 def search(backend):
@@ -437,26 +465,15 @@ def test_divided_networks_are_refused(pair, kind):
             raise error
 
 
-def fit_in_threads():
-    found = []
-
-    def fit_one():
-        try:
-            TopKClassifier(2, **COMMON).fit(X, y)
-            found.append(None)
-        except RuntimeError as error:
-            found.append(str(error))
-
-    with ThreadPoolExecutor(2) as pool:
-        for _ in range(2):
-            pool.submit(fit_one)
-    return found
+def fit_while_another_thread_does():
+    with _communicating:
+        TopKClassifier(2, **COMMON).fit(X, y)
 
 
-def test_fits_of_two_threads_are_refused():
-    """Unless one of them comes after the other."""
-    with Group(1) as group:
-        assert group(fit_in_threads) == [[None, None]]
+def test_two_fits_at_a_time_are_refused(pair):
+    for error in pair.each(fit_while_another_thread_does):
+        with pytest.raises(RuntimeError, match="fit one after the other, or by joblib"):
+            raise error
 
 
 # -- processes that end -------------------------------------------------------------------------
