@@ -12,7 +12,7 @@ import scipy.sparse as sp
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
+from sklearn.utils import assert_all_finite, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
@@ -37,6 +37,9 @@ from ._checkpoint import Checkpoint, tell_apart
 
 #: Scores held at once while predicting.
 CHUNK_SIZE = 2**22
+
+#: Types of tables that are taken as they are.
+FLOATS = (np.float64, np.float32)
 
 #: Code of others is seeded apart from what is ours.
 OTHERS = 2**31
@@ -308,12 +311,20 @@ class DeepEstimator(BaseEstimator):
         return inputs
 
     def _validate_table(self, X, reset):
-        """Return a table as a float array or CSR matrix."""
+        """Return a table as a float array or CSR matrix.
+
+        One that is so already costs no more than a look at its values, which is what a service
+        sends, row by row.
+        """
+        plain = type(X) is np.ndarray and X.ndim == 2 and len(X) and X.dtype in FLOATS
+        same_columns = plain and X.shape[1] == getattr(self, "n_features_in_", None)
+        if same_columns and not (reset or hasattr(self, "feature_names_in_")):
+            assert_all_finite(X, estimator_name=type(self).__name__, input_name="X")
+            return X
         if not (hasattr(X, "iloc") or hasattr(X, "columns") or sp.issparse(X)):
             X = as_array(X, "X")
-        dtypes = (np.float64, np.float32)
         try:
-            return validate_data(self, X, accept_sparse="csr", dtype=dtypes, reset=reset)
+            return validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=reset)
         except OverflowError as error:
             raise ValueError(f"X holds numbers that no float can hold: {error}.") from error
         except (TypeError, ValueError) as error:

@@ -1,5 +1,6 @@
 """The single-label deep classifiers: labels, sets and probabilities from one score per class."""
 
+import functools
 import inspect
 import warnings
 from numbers import Real
@@ -34,6 +35,12 @@ MIXTURE_CONSTRAINTS = {
 
 #: Parameters of a mixture that have no effect at a weight of its cross-entropy.
 IDLE = {0: ("alpha", "label_smoothing"), 1: ("epsilon", "n_noise_samples", "ranks")}
+
+
+@functools.cache
+def parameters_of(cls):
+    """Return the names of the parameters of a class, found once."""
+    return frozenset(inspect.signature(cls).parameters)
 
 
 def _in_words(name, value):
@@ -318,7 +325,7 @@ class DeepSetClassifier(SearchedLength, LearnsFromStreams, ClassifierMixin, Deep
     def _build_rule(self, cls, **params):
         """Return a rule for log-probabilities, with `rule_params` on top of `params`."""
         own = dict(self.rule_params or {})
-        known = set(inspect.signature(cls).parameters) - {*params, "log_scores"}
+        known = parameters_of(cls) - {*params, "log_scores"}
         unknown = sorted(set(own) - known)
         if unknown:
             raise ValueError(
@@ -333,11 +340,11 @@ class DeepSetClassifier(SearchedLength, LearnsFromStreams, ClassifierMixin, Deep
 
     def _rule_changes(self):
         """Return the parameters of the rule that were changed since, as (new, old) in words."""
-        fitted = self.rule_.get_params()
+        wanted, fitted = vars(self._rule()), vars(self.rule_)
         return [
-            (_in_words(name, value), _in_words(name, fitted[name]))
-            for name, value in self._rule().get_params().items()
-            if not np.array_equal(value, fitted[name])
+            (_in_words(name, wanted[name]), _in_words(name, fitted[name]))
+            for name in sorted(parameters_of(type(self.rule_)))
+            if wanted[name] is not fitted[name] and not np.array_equal(wanted[name], fitted[name])
         ]
 
     def _refresh_rule(self):
