@@ -26,7 +26,7 @@ def onnx_session(model, folder):
     import onnxruntime
 
     path = str(Path(folder, "model.onnx"))
-    export(model, path)
+    export(model, path, dtype="float32")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     return onnxruntime.InferenceSession(path, options)
@@ -34,7 +34,7 @@ def onnx_session(model, folder):
 
 def ways(model, samples, folder, logistic=None):
     """Return the ways to get sets, and the bare network, as functions of a number of rows."""
-    module, session = to_torch(model), onnx_session(model, folder)
+    module, session = to_torch(model, dtype="float32"), onnx_session(model, folder)
     network = model.net_.module_.eval()
 
     def bare(n):

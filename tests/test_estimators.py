@@ -742,3 +742,16 @@ def test_training_on_images_keeps_the_interface(data):
 def test_public_names_are_importable():
     for name in sksetvalued.__all__:
         assert hasattr(sksetvalued, name)
+
+
+@pytest.mark.parametrize("estimator", BOTH)
+def test_a_matrix_that_needs_no_conversion_is_checked_like_any_table(estimator, data):
+    X, y = data
+    clf = fast(estimator, max_epochs=1).fit(X, y)
+    for bad in (np.where(X > X.mean(), np.nan, X), np.full_like(X, np.inf), X[:, :-1], X[:0]):
+        messages = []
+        for form in (bad, pd.DataFrame(bad).to_numpy(dtype=object)):
+            with pytest.raises(ValueError) as info:
+                clf.predict_set(form)
+            messages.append(str(info.value))
+        assert messages[0] == messages[1]
