@@ -217,6 +217,13 @@ def test_a_class_as_backbone(backbone):
         top_k(backbone=backbone).fit(X, Y)
 
 
+@pytest.mark.parametrize("cls", [TopKClassifier, SparseTopClassifier])
+def test_parameters_are_validated_before_they_are_used(cls):
+    with pytest.raises(ValueError, match="'warm_start' parameter"):
+        cls(warm_start=torch.tensor([2.0, 1.0])).fit(X, Y)
+    assert cls(max_epochs=1, batch_size=True).fit(X, Y).batch_size_ == 1
+
+
 @pytest.mark.parametrize("cv", [None, "prefit"])
 def test_a_class_in_a_plug_in(cv):
     with pytest.raises(TypeError, match=r"estimator=LogisticRegression is a class"):

@@ -50,6 +50,7 @@ class DeepLabelSetClassifier(ClassifierMixin, DeepEstimator):
         -------
         self : object
         """
+        self._validate_params()
         resume = "warm_start" if self.warm_start and hasattr(self, "net_") else None
         with self._fitting(anew=resume is None):
             inputs, y, weight = self._check_data(X, y, sample_weight, first=resume is None)

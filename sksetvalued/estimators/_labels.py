@@ -87,6 +87,7 @@ class DeepSetClassifier(SearchedLength, LearnsFromStreams, ClassifierMixin, Deep
         -------
         self : object
         """
+        self._validate_params()
         resume = "warm_start" if self.warm_start and hasattr(self, "net_") else None
         with self._fitting(anew=resume is None):
             self._warn_of_unused()

@@ -109,7 +109,7 @@ def resolve_batch_size(batch_size, n_samples, largest=256):
     """
     if batch_size == "auto":
         return min(max(32, n_samples // 32), largest)
-    return batch_size
+    return int(batch_size)
 
 
 def resolve_optimizer(optimizer):

@@ -116,6 +116,8 @@ def _project(rng, scores, shape, expect):
         k, of_k = torch.full(shape[:-1], float(rng.randrange(shape[-1] + 1))), "right"
     elif rng.random() < 0.05:
         k, of_k = torch.full((*shape, 2), 1.0), "error"
+    elif isinstance(k, torch.Tensor):  # it may be one of each row
+        of_k = "either"
 
     def check(result):
         if not isinstance(k, torch.Tensor):
