@@ -59,6 +59,14 @@ interval. *error*: root mean square of the same. *possible*: s sqrt(1/n + 1/m) i
 standard error with a threshold from n samples of the very kind of those m that are counted, s
 being the standard deviation of the sizes of sets; *times*: error over possible.
 
+## What it says
+
+- From 200 samples the mean is within 8 % of k on digits and letter, and not on the texts of hwu,
+  where sets come out a tenth too large, of three texts of an intent; why, was not found out.
+  `calibrate` on unlabelled texts mends it. On letter and hwu single fits miss k by twice what is
+  possible, on digits by no more.
+- Few seeds so far, and none of 1,000 or 3,000 samples: `run` goes on where it stopped.
+
 """
 
 
@@ -115,13 +123,14 @@ def row(name, n, runs):
     """Return the cells of one set, number of samples and contender."""
     k = SETS[name][0]
     off = 100 * (np.array([r["size"] for r in runs]) / k - 1)
-    half = np.nan
+    mean = f"{off.mean():+.1f}"
     if len(off) > 1:
         half = student.ppf(0.975, len(off) - 1) * off.std(ddof=1) / np.sqrt(len(off))
+        mean += f" ± {half:.1f}"
     error = np.sqrt(np.mean(off**2))
     possible = np.mean([100 * r["std"] / k * np.sqrt(1 / n + 1 / r["m"]) for r in runs])
     seconds = np.median([r["seconds"] for r in runs])
-    figures = (f"{off.mean():+.1f} ± {half:.1f}", f"{error:.1f}", f"{possible:.1f}")
+    figures = (mean, f"{error:.1f}", f"{possible:.1f}")
     return [*figures, f"{error / possible:.2f}", f"{seconds:.1f}", str(len(runs))]
 
 

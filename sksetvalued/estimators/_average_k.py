@@ -75,8 +75,8 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
     calibration_folds : int, "auto" or None, default="auto"
         Folds whose scores, by networks trained without them, set the threshold together: all
         samples count for it, and none is lost to the network that is kept. The networks of the
-        folds see as many samples in their training as that of all data, for which its sizes are
-        theirs on average; each takes the time of a fit. "auto" is five, with
+        folds see as many samples in their training as that of all data, so that its scores are
+        about as sharp as theirs; each takes the time of a fit. "auto" is five, with
         ``calibration_fraction="auto"``, where `max_epochs` is searched on at most 5,000 samples.
         None: no folds.
     {training}
