@@ -259,6 +259,11 @@ def test_differences_are_paired_student_intervals_in_percent(experiment, finishe
     gaps = m.values(*left, 2) - m.values(*right, 2)
     expected = stats.ttest_1samp(gaps, 0).confidence_interval(0.95)
     np.testing.assert_allclose([mean - half_width, mean + half_width], expected)
+    at_once = dataclasses.replace(experiment, simultaneous=True)
+    # One contender beside the reference, two set sizes, two rules and top-1.
+    _, wide = Measurements(at_once, tests, 3).difference(left, right, 2)
+    expected = stats.ttest_1samp(gaps, 0).confidence_interval(1 - 0.05 / 6)
+    np.testing.assert_allclose([mean - wide, mean + wide], expected)
     partial = [r for r in tests if r["task"]["seed"] != 1 or r["task"]["k"] is None]
     assert Measurements(experiment, partial, 3).seeds == [0, 2]
 

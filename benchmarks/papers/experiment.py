@@ -62,6 +62,9 @@ class Experiment:
         Seeds of splits and fits, for the search and for the test.
     full : bool
         Whether it is too long to run without being asked to.
+    simultaneous : bool
+        Whether the intervals of differences to the reference are to hold at once, for all
+        contenders, set sizes and rules and for top-1, rather than each for itself.
     """
 
     title: str
@@ -77,12 +80,21 @@ class Experiment:
     tuning_seeds: tuple = (100,)
     seeds: tuple = tuple(range(10))
     full: bool = False
+    simultaneous: bool = False
 
     @property
     def protocol(self):
         """Digest of what all tasks have in common; a change makes them other tasks."""
         common = {key: asdict(self)[key] for key in ("data", "estimator", "average", "fixed")}
         return hashlib.sha256(json.dumps(common, sort_keys=True).encode()).hexdigest()[:12]
+
+    @property
+    def n_differences(self):
+        """Differences to the reference whose intervals are to hold at once."""
+        if not self.simultaneous:
+            return 1
+        # Of the coverage by each rule, and of top-1.
+        return (len(self.contenders) - 1) * len(self.ks) * (len(self.rules) + 1)
 
     def cells(self, contender, k=None):
         """Return (rule, k) of all that is measured for a contender (trained for this k)."""

@@ -40,8 +40,9 @@ records of the former ones stay in the files, unused.
 
 All coverages are in percent. ± is the half-width of the 95 % Student interval of the mean over
 seeds, and of the paired differences: it says nothing about other test samples, and of twenty
-intervals without a difference behind them one leaves zero out. Bold in tables of differences are
-those that leave zero out.
+intervals without a difference behind them one leaves zero out; where a section says so, the
+intervals of its differences hold at once instead. Bold in tables of differences are those that
+leave zero out.
 """
 
 SHAPES = """Non-zero entries of the gradient of the noised hinge in the scores of a sample (of
@@ -260,6 +261,11 @@ def _protocol(name, m, n_tuning, records):
         + (f"; {unused} of them not used here" if unused else "")
         + ".",
     ]
+    if experiment.simultaneous:
+        lines.append(
+            f"The intervals of its {experiment.n_differences} differences to the reference hold "
+            "at once with 95 % (Bonferroni)."
+        )
     own = [f"{n}: {c.params | (c.grid or {})}" for n, c in experiment.contenders.items()]
     return [*lines, "", f"Own values of each loss: {'; '.join(own)}."]
 

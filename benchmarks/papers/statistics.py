@@ -10,13 +10,21 @@ BETTER, WORSE, LEVEL = "better", "worse", "no difference seen"
 SHOTS = ("few", "medium", "many")
 
 
-def interval(values):
-    """Return the mean and the half-width of its 95 % Student interval (nan for one value)."""
+def interval(values, n_at_once=1):
+    """Return the mean and the half-width of its 95 % Student interval (nan for one value).
+
+    Parameters
+    ----------
+    values : array-like
+    n_at_once : int
+        Intervals that are to hold at once with 95 %, by Bonferroni's inequality.
+    """
     values = np.asarray(values, dtype=float)
     if len(values) < 2:
         return float(values.mean()), math.nan
     spread = values.std(ddof=1) / math.sqrt(len(values))
-    return float(values.mean()), float(stats.t.ppf(0.975, len(values) - 1) * spread)
+    quantile = stats.t.ppf(1 - 0.025 / n_at_once, len(values) - 1)
+    return float(values.mean()), float(quantile * spread)
 
 
 class Measurements:
@@ -89,7 +97,8 @@ class Measurements:
 
     def difference(self, left, right, k, figure="coverage"):
         """Return mean and half-width of the paired difference of two (contender, rule)."""
-        return interval(self.values(*left, k, figure) - self.values(*right, k, figure))
+        gaps = self.values(*left, k, figure) - self.values(*right, k, figure)
+        return interval(gaps, self.experiment.n_differences)
 
 
 def verdict(mean, half_width):
