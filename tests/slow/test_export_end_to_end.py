@@ -69,7 +69,10 @@ def scenes(shared_data):
         places = data[f"{name}_indices"], data[f"{name}_indptr"]
         return sp.csr_matrix((values, *places), shape=tuple(data[f"{name}_shape"])).toarray()
 
-    X, Y = part("X", data["X_data"]), part("Y", np.ones(len(data["Y_indices"]), dtype=int))
+    X, Y = (
+        part("X", data["X_data"].astype(float)),
+        part("Y", np.ones(len(data["Y_indices"]), dtype=int)),
+    )
     return X[~data["is_test"]], Y[~data["is_test"]], X
 
 
