@@ -19,21 +19,24 @@ def measured(*case):
 
 
 def test_a_stream_of_scores_takes_memory_for_what_may_be_let_in():
-    """Fifteen times 5 n entries of 8 bytes, and blocks; the scores themselves are 800 MB."""
+    """The scores themselves are 800 MB; of the 5 n largest, 8 bytes are kept a few times."""
     few, many = measured("rule", 5_000, 10_000), measured("rule", 20_000, 10_000)
     assert many["average size"] == pytest.approx(5, abs=1e-3)
     assert many["memory"] < 200 * 2**20
     assert many["memory"] - few["memory"] < 15 * 8 * 5 * 15_000
 
 
-@pytest.mark.parametrize(("kind", "n_batches"), [("top", 10), ("average", 18)])
-def test_steps_on_many_classes_take_memory_in_proportion_to_the_parameters(kind, n_batches):
-    """Parameters, gradients, two moments and what is put back on an error; scores of a batch."""
+@pytest.mark.parametrize("kind", ["top", "average"])
+def test_steps_on_many_classes_take_memory_in_proportion_to_the_parameters(kind):
+    """Parameters, gradients, two moments and what is put back on an error; scores of a batch.
+
+    And a constant: the blocks of 4 million scores, in double precision, of the calibration.
+    """
     found = measured(kind, 256, 100_000)
-    assert found["memory"] < 6 * found["parameters"] + n_batches * found["scores"]
+    assert found["memory"] < 6 * found["parameters"] + 8 * found["scores"] + 150 * 2**20
     assert found["predict memory"] < found["memory"]
 
 
 def test_a_mapped_table_is_not_copied():
     found = measured("map", 100_000, 1_000)
-    assert found["memory"] < 0.2 * found["data"]
+    assert found["memory"] < 0.25 * found["data"]
