@@ -24,6 +24,7 @@ from sksetvalued import (
     SparseTopClassifier,
     TopKClassifier,
 )
+from sksetvalued.losses import NoisedTopKHingeLoss
 from sksetvalued.rules import AverageK
 from sksetvalued.training import current_processes
 from sksetvalued.training._parallel import Processes, _communicating
@@ -291,6 +292,17 @@ def test_tensors_of_a_gpu_go_through_the_default_group(pair):
         for row in reading["history"]:
             del row["train_dur"], row["valid_dur"]
     np.testing.assert_equal(same(found), same(expected))
+
+
+def fit_without_a_seed():
+    np.random.seed(dist.get_rank())
+    torch.manual_seed(dist.get_rank())
+    clf = TopKClassifier(2, loss=NoisedTopKHingeLoss(2), max_epochs=2, validation_fraction=0.2)
+    return readable(clf.fit(X, y), X)
+
+
+def test_without_a_seed_all_have_that_of_the_first(pair):
+    same(pair(fit_without_a_seed))
 
 
 class PredictInFirst(Callback):
