@@ -76,8 +76,8 @@ def two_views(images):
 FITS = {
     "searched length, averaged weights, dropout, two heads, threshold": (
         AverageKClassifier(2, random_state=0, batch_size=64),
-        X,
-        y,
+        X[:120],
+        y[:120],
     ),
     "noise, class weights, sample weights, best epoch, one-cycle": (
         TopKClassifier(
