@@ -14,6 +14,7 @@ INLINE void fill_zeros(float* to, int64_t n, bool past_cache) {
   const auto line = [](float* at, uintptr_t up) {
     return reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(at) + up) & ~uintptr_t{63});
   };
+  if (n == 0) return;  // an empty tensor may be at null
   float *const end = to + n, *const first = line(to, 63), *const last = line(end, 0);
   if (!past_cache || first >= last) {
     memset(to, 0, sizeof(float) * static_cast<size_t>(n));
