@@ -71,7 +71,8 @@ class AverageSizeSelector:
         reserve=None,
         keep_rows=False,
     ):
-        self.k, self.min_size, self.max_size = k, min_size, max_size
+        self.k, self.min_size = k, int(min_size)
+        self.max_size = None if max_size is None else int(max_size)
         self.n_samples, self.total_weight = n_samples, total_weight
         self.reserve, self.keep_rows = reserve, keep_rows
         # The rounding of the sum of the weights is carried along.

@@ -18,6 +18,7 @@ from sksetvalued import (
     calibrate,
     cross_val_predict_set,
 )
+from sksetvalued.losses import MixedTopKLoss
 from sksetvalued.metrics import (
     SetReport,
     average_k_accuracy_score,
@@ -267,3 +268,28 @@ def test_a_changed_k_is_told_in_a_line():
     assert "k=3 was set after the threshold was calibrated for k=2" in str(warning.message)
     assert len(str(warning.message)) < 160
     calibrate(model, X)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("lr", 10**400), ("device", 10**30), ("device", -(10**30)), ("lr_schedule", lambda: None)],
+    ids=["rate", "device", "negative device", "schedule"],
+)
+def test_parameters_that_no_training_can_take_are_named(name, value):
+    with pytest.raises((ValueError, TypeError)) as caught:
+        top_k(**{name: value}).fit(X, Y)
+    assert name in " ".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
+
+
+def test_unsigned_sizes_are_integers_like_others():
+    unsigned, signed = (AverageK(1.5, min_size=t(1), max_size=t(2)) for t in (np.uint64, int))
+    assert (
+        unsigned.fit(SCORES).predict_set(SCORES) == signed.fit(SCORES).predict_set(SCORES)
+    ).all()
+    losses = [
+        MixedTopKLoss(((t(1), 0.5), ("k", 0.5)), k=t(2))(
+            torch.from_numpy(SCORES), torch.from_numpy(Y)
+        )
+        for t in (np.uint64, int)
+    ]
+    assert losses[0] == losses[1]

@@ -416,6 +416,14 @@ class DeepEstimator(BaseEstimator):
     def _schedule(self):
         return self._recipe.lr_schedule if is_named(self.lr_schedule, "auto") else self.lr_schedule
 
+    def _given_rate(self):
+        try:
+            return float(self.lr)
+        except OverflowError:
+            raise ValueError(
+                "lr must be a number such as 0.001, got an integer above 1e308."
+            ) from None
+
     def _options(self, resume=None, epochs=1):
         """Return the training parameters, "auto" and None resolved."""
         recipe, in_pieces = self._recipe, resume == "partial_fit"
@@ -426,7 +434,7 @@ class DeepEstimator(BaseEstimator):
         return training.TrainingOptions(
             optimizer=self.optimizer,
             weight_decay=decay,
-            lr=recipe.lr if self.lr == "auto" else self.lr,
+            lr=recipe.lr if self.lr == "auto" else self._given_rate(),
             lr_schedule=None if in_pieces else self._schedule(),
             default_schedule=is_named(self.lr_schedule, "auto"),
             max_epochs=epochs,

@@ -55,10 +55,10 @@ def resolve_ranks(k, ranks, n_classes):
         Ranks in increasing order, each once, and their weights, which are positive and sum to 1.
     """
     if ranks is None:
-        return ((k, 1.0),)
+        return ((int(k), 1.0),)
     merged = {}
     for rank, weight in _pairs(ranks):
-        rank = min(k if rank == "k" else int(rank), n_classes - 1)
+        rank = min(int(k if rank == "k" else rank), n_classes - 1)
         merged[rank] = merged.get(rank, 0.0) + float(weight)
     # Largest first, as the sum of the largest numbers that there are is infinite.
     largest = max(merged.values())

@@ -256,7 +256,11 @@ class _FromOptimizer:
         self.function = function
 
     def __call__(self, optimizer, **kwargs):
-        return self.function(optimizer)
+        try:
+            return self.function(optimizer)
+        except Exception as error:
+            error.add_note(f"raised by lr_schedule={self.function!r}, called with the optimizer")
+            raise
 
 
 def _one_cycle(optimizer, n_steps):

@@ -86,7 +86,7 @@ def resolve_device(device):
         if resolved.type == "cuda" and not torch.cuda.is_available():
             raise RuntimeError("torch sees no CUDA device here")
         torch.zeros((), device=resolved).item()
-    except (AssertionError, RuntimeError, TypeError) as error:
+    except (AssertionError, OverflowError, RuntimeError, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0].split(". ")[0]  # torch goes on at length
         raise ValueError(
             f"device={device!r} cannot be used: {reason}. Use 'auto', 'cpu' or 'cuda'."
