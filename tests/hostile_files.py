@@ -276,6 +276,7 @@ def import_known():
     from sksetvalued.estimators._steps import STEPS
 
     importlib.import_module("torchvision.transforms.v2")
+    importlib.import_module("torch._subclasses.schema_check_mode")  # torch does, at need
     for step in STEPS.values():
         step.cls  # noqa: B018
 

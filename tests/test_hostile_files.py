@@ -42,7 +42,7 @@ def whole(tmp_path_factory):
         (OneHotEncoder(handle_unknown="ignore"), [3]),
         remainder="passthrough",
     )
-    plug_in = PlugInClassifier(TopKClassifier(2, max_epochs=1), rules.AverageError(0.2), cv=2)
+    plug_in = PlugInClassifier(TopKClassifier(2, max_epochs=1), rules.AverageError(0.2), cv=0.5)
     path = tmp_path_factory.mktemp("whole") / "m"
     save(make_pipeline(columns, plug_in).fit(np.round(X), Y), path)
     return path

@@ -86,7 +86,7 @@ def test_every_class_of_the_list_comes_back(tmp_path, name):
     ids=repr,
 )
 def test_every_rule_comes_back(tmp_path, rule):
-    model = PlugInClassifier(LINEAR, rule, cv=2).fit(X, Y)
+    model = PlugInClassifier(LINEAR, rule, cv=0.5).fit(X, Y)
     loaded = saved_and_loaded(model, tmp_path)
     assert vars(loaded.rule_).keys() == vars(model.rule_).keys()
     np.testing.assert_array_equal(loaded.predict_set(X), model.predict_set(X))
@@ -102,7 +102,7 @@ def whole():
         ("passthrough", slice(3, 5)),
         ("drop", []),
     )
-    plug_in = PlugInClassifier(DEEP, rules.AverageError(0.2), cv=2)
+    plug_in = PlugInClassifier(DEEP, rules.AverageK(2), cv=2)
     return make_pipeline(columns, plug_in).fit(FRAME, Y)
 
 

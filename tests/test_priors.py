@@ -96,7 +96,6 @@ def at_optimum(cls, name, eta, k, **params):
 
     class Optimal(cls):
         def _iter_scores(self, X):
-            X = np.asarray(getattr(X, "X", X))
             if not hasattr(self, "scores_of_"):
                 return super()._iter_scores(X)
             return iter([self.scores_of_])

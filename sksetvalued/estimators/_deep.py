@@ -564,18 +564,20 @@ class DeepEstimator(BaseEstimator):
             ) from error
 
     @contextmanager
-    def _fitting(self, anew):
+    def _fitting(self, in_pieces=False):
         """Share a fit among the processes of a group; if something is raised, undo it.
 
         The attributes are then as they were, but for the network where one was fitted anew.
+        Yields "warm_start" where the network of before is trained further, else None.
         """
         with training.over_processes():
             self._validate_params()
-            if anew:
+            resume = "warm_start" if self.warm_start and hasattr(self, "net_") else None
+            if not in_pieces and resume is None:
                 self.__dict__.pop("net_", None)
             before = dict(vars(self))
             try:
-                yield
+                yield resume
             except BaseException:
                 vars(self).clear()
                 vars(self).update(before)

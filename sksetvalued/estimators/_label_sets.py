@@ -50,9 +50,7 @@ class DeepLabelSetClassifier(ClassifierMixin, DeepEstimator):
         -------
         self : object
         """
-        self._validate_params()
-        resume = "warm_start" if self.warm_start and hasattr(self, "net_") else None
-        with self._fitting(anew=resume is None):
+        with self._fitting() as resume:
             inputs, y, weight = self._check_data(X, y, sample_weight, first=resume is None)
             if resume is None:
                 self.largest_size_ = int(np.diff(y.indptr).max())
@@ -95,7 +93,7 @@ class DeepLabelSetClassifier(ClassifierMixin, DeepEstimator):
         self : object
         """
         first = not hasattr(self, "net_")
-        with self._fitting(anew=first):
+        with self._fitting(in_pieces=True):
             given = None if classes is None else as_labels(classes, "classes")
             if (
                 not first

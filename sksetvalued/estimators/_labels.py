@@ -87,9 +87,7 @@ class DeepSetClassifier(SearchedLength, LearnsFromStreams, ClassifierMixin, Deep
         -------
         self : object
         """
-        self._validate_params()
-        resume = "warm_start" if self.warm_start and hasattr(self, "net_") else None
-        with self._fitting(anew=resume is None):
+        with self._fitting() as resume:
             self._warn_of_unused()
             if isinstance(X, Stream):
                 return self._fit_stream(X, y, sample_weight, checkpoint, resume)
@@ -131,7 +129,7 @@ class DeepSetClassifier(SearchedLength, LearnsFromStreams, ClassifierMixin, Deep
         self : object
         """
         first = not hasattr(self, "net_")
-        with self._fitting(anew=first):
+        with self._fitting(in_pieces=True):
             if first:
                 self._warn_of_unused()
                 self.__dict__.pop("classes_", None)

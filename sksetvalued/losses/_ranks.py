@@ -7,11 +7,15 @@ import numpy as np
 from ..operators._checks import check_number, check_positive_integer
 
 
+def _is_row(pair):
+    return isinstance(pair, tuple | list) or np.ndim(pair) == 1  # np.ndim breaks graphs of torch
+
+
 def _pairs(ranks):
     """Return the pairs of a rank and a weight, or raise."""
     pairs = ranks.items() if isinstance(ranks, Mapping) else ranks
     if isinstance(pairs, Iterable) and not isinstance(pairs, str):
-        pairs = [tuple(pair) if np.ndim(pair) == 1 else (pair,) for pair in pairs]
+        pairs = [tuple(pair) if _is_row(pair) else (pair,) for pair in pairs]
         if pairs and all(len(pair) == 2 for pair in pairs):
             return pairs
     raise ValueError(
