@@ -102,7 +102,7 @@ def whole():
         ("passthrough", slice(3, 5)),
         ("drop", []),
     )
-    plug_in = PlugInClassifier(DEEP, rules.AverageK(2), cv=2)
+    plug_in = PlugInClassifier(DEEP, rules.AverageError(0.2), cv=0.5)
     return make_pipeline(columns, plug_in).fit(FRAME, Y)
 
 

@@ -12,6 +12,7 @@ from ..rules import AverageError, AverageK, PointwiseError, TopK
 from . import _steps
 from ._allowed import NotAllowed, is_int
 from ._container import pack
+from ._deep import is_named
 from ._describe import (
     ESTIMATORS,
     describe_estimator,
@@ -136,7 +137,8 @@ class _Writer:
 
 
 def _is_cv(value):
-    return value is None or is_int(value) or (isinstance(value, str) and value == "prefit")
+    share = isinstance(value, float) and 0 < value < 1
+    return value is None or share or is_int(value) or is_named(value, "prefit")
 
 
 # -- reading --------------------------------------------------------------------------------
