@@ -2,9 +2,11 @@
 
     python -m benchmarks.pairs ../older_checkout
 
-Two processes of one thread each, one per checkout, run the same block of calls in turn. The
-page gives the ratio of CPU times (this one over the other), its 95 % interval over the pairs and
-the number of pairs. Both checkouts need compiled kernels, and nothing else should run.
+Two processes of one thread each, one per checkout, run the same block of calls in turn; after
+some pairs of blocks new processes take their place, as a process may be fast or slow for all of
+its life, by where its memory happens to lie. The table gives the ratio of CPU times (this one over
+the other) and its 95 % interval over the pairs of processes. Both checkouts need compiled kernels,
+and nothing else should run.
 """
 
 import argparse
@@ -135,6 +137,13 @@ class Worker:
             command, stdin=pipe, stdout=pipe, text=True, env=env, cwd=checkout
         )
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.process.stdin.close()
+        self.process.wait()
+
     def seconds(self, name, calls):
         """Return the CPU seconds of a block of calls."""
         print(name, calls, file=self.process.stdin, flush=True)
@@ -144,8 +153,8 @@ class Worker:
         return float(answer)
 
 
-def compare(new, old, name, pairs, block=0.15):
-    """Return the ratio new over old, its 95 % bounds, and the calls of a block."""
+def logs_of(new, old, name, pairs, block=0.15):
+    """Return the mean logarithm of the ratio of new over old, by blocks in turn."""
     calls = max(1, math.ceil(block / max(new.seconds(name, 1), 1e-6)))
     calls = max(1, math.ceil(block * calls / max(new.seconds(name, calls), 1e-6)))
     old.seconds(name, calls)
@@ -154,26 +163,38 @@ def compare(new, old, name, pairs, block=0.15):
         first, second = (new, old) if i % 2 else (old, new)
         times = {first: first.seconds(name, calls), second: second.seconds(name, calls)}
         logs.append(math.log(times[new] / times[old]))
+    return np.median(logs)
+
+
+def interval(logs):
+    """Return the ratio and its 95 % bounds, of logarithms by pairs of processes."""
     from scipy import stats
 
-    mean, error = np.mean(logs), stats.sem(logs) * stats.t.ppf(0.975, pairs - 1)
-    return *np.exp([mean, mean - error, mean + error]), calls
+    mean, error = np.mean(logs), stats.sem(logs) * stats.t.ppf(0.975, len(logs) - 1)
+    return np.exp([mean, mean - error, mean + error])
 
 
 def main():
     """Print a table of all cases."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("other", type=Path, help="the checkout to compare with")
-    parser.add_argument("--pairs", type=int, default=40)
+    parser.add_argument(
+        "--pairs", type=int, default=6, help="of blocks, for each pair of processes"
+    )
+    parser.add_argument("--processes", type=int, default=6, help="pairs of processes")
     parser.add_argument("--only", default="", help="cases whose name holds this text")
     args = parser.parse_args()
-    here = Path(__file__).resolve().parents[1]
-    new, old = Worker(here), Worker(args.other.resolve())
-    print("| case | ratio | 95 % interval | calls in a block |\n|---|---|---|---|")
-    for name in CASES:
-        if args.only in name:
-            ratio, low, high, calls = compare(new, old, name, args.pairs)
-            print(f"| {name} | {ratio:.3f} | {low:.3f} to {high:.3f} | {calls} |", flush=True)
+    here, other = Path(__file__).resolve().parents[1], args.other.resolve()
+    names = [name for name in CASES if args.only in name]
+    logs = {name: [] for name in names}
+    for _ in range(args.processes):
+        with Worker(here) as new, Worker(other) as old:
+            for name in names:
+                logs[name].append(logs_of(new, old, name, args.pairs))
+    print("| case | ratio | 95 % interval |\n|---|---|---|")
+    for name in names:
+        ratio, low, high = interval(logs[name])
+        print(f"| {name} | {ratio:.3f} | {low:.3f} to {high:.3f} |")
 
 
 if __name__ == "__main__":
