@@ -250,6 +250,10 @@ class DeepEstimator(BaseEstimator):
         """Return the name and the function of the metric that matches the estimator."""
         raise NotImplementedError
 
+    def _labels_of(self, target):
+        """Return targets of a TrainingSet as they were given to `fit`."""
+        raise NotImplementedError
+
     def _class_scores(self, output):
         """Return the scores of the classes from an output of the network."""
         return output
@@ -663,10 +667,6 @@ class DeepEstimator(BaseEstimator):
         model = copy.copy(self)
         model.net_, model.history = net, net.history
         return model
-
-    def _labels_of(self, target):
-        """Return targets of a TrainingSet as they were given to `fit`."""
-        raise NotImplementedError
 
     def _searches_epochs(self, resume):
         """Return whether the number of epochs is found by samples that are held out for it."""
