@@ -37,9 +37,12 @@ def collect_sets(masks, shape, out=None):
     check_out(out, shape)
     if isinstance(out, str):
         return sp.vstack([_as_csr(mask) for mask in masks], format="csr")
-    out, start = np.empty(shape, dtype=bool) if out is None else out, 0
+    start = 0
     for mask in masks:
-        out[start : start + len(mask)] = mask
+        if out is None:
+            out = mask if len(mask) == shape[0] else np.empty(shape, dtype=bool)
+        if out is not mask:
+            out[start : start + len(mask)] = mask
         start += len(mask)
     return out
 
@@ -48,7 +51,7 @@ def sets_of(model, X, out):
     """Return ``model.predict_set(X)`` as `out` says, of a model or rule that may not take it."""
     if "out" in signature(model.predict_set).parameters:
         return model.predict_set(X, out=out)
-    mask = np.asarray(model.predict_set(X))
+    mask = np.asarray(model.predict_set(X), dtype=bool)
     return collect_sets([mask], mask.shape, out)
 
 

@@ -495,9 +495,11 @@ class DeepSetClassifier(SearchedLength, LearnsFromStreams, ClassifierMixin, Deep
         for scores in self._iter_scores(X):
             scores = self._rule_scores(scores)
             mask = self.rule_._predict_chunk(scores)
-            sizes.append(np.count_nonzero(mask, axis=1))
+            if self.rule_._expects_sizes:
+                sizes.append(np.count_nonzero(mask, axis=1))
             yield scores, mask
-        self.rule_._check_sizes(np.concatenate(sizes))
+        if sizes:
+            self.rule_._check_sizes(np.concatenate(sizes))
 
     def predict_set(self, X, out=None):
         """Return the set of classes of each sample.

@@ -29,6 +29,8 @@ class SetRule(BaseEstimator):
     objective = "micro"
     #: Whether it promises what only holds for scores of samples that the model was not trained on.
     requires_held_out = False
+    #: Whether sizes of new sets are compared with those of the calibration (`_check_sizes`).
+    _expects_sizes = False
 
     @property
     def requires_proba(self):
@@ -215,7 +217,8 @@ class SetRule(BaseEstimator):
             True where the class is in the set.
         """
         y_set = self._predict_chunk(y_score, out)
-        self._check_sizes(set_sizes(y_set))
+        if self._expects_sizes:
+            self._check_sizes(set_sizes(y_set))
         return y_set
 
     def _predict_chunk(self, y_score, out=None):
@@ -233,9 +236,6 @@ class SetRule(BaseEstimator):
             check_score_values(block)
             self._check_range(block)
             yield self._mask(self._over_prior(block, prior))
-
-    def _check_sizes(self, sizes):
-        """Warn of sizes of new sets that the calibration does not let expect."""
 
     def rank_scores(self, y_score):
         """Return the scores that the rule ranks and thresholds.

@@ -173,6 +173,8 @@ class AverageK(SetRule):
     array([1, 1])
     """
 
+    _expects_sizes = True
+
     def __init__(
         self,
         k,
