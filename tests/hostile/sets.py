@@ -55,7 +55,7 @@ def _rule(rng, n_classes):
         params["objective"] = "macro"
         params["prior"] = np.full(n_classes, 1 / n_classes)
         if rng.random() < 0.2:
-            wrong = ([0.0] * n_classes, [np.nan] * n_classes, "p", [0.5] * (n_classes + 1), 1j)
+            wrong = ([0.0] * n_classes, [np.nan] * n_classes, "p", [0.5] * (n_classes + 9), 1j)
             params["prior"] = rng.choice(wrong)
             expected.append("error")
     elif kind in ("TopK", "AverageK") and rng.random() < 0.5:

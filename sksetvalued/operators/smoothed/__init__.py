@@ -21,6 +21,7 @@ def log_elementary_symmetric_polynomials(scores, k):
     Parameters
     ----------
     scores : Tensor of shape (..., n_classes)
+        Those below -1e30 count as -inf, a weight of zero.
     k : int, in [1, n_classes]
         Highest degree.
 
