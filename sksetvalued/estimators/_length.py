@@ -104,9 +104,11 @@ class SearchedLength:
                 for scores in self._iter_scores(inputs.subset(part))
             ]
         )
-        likelihood = training.calibrated_log_likelihood(target[rows], log_proba)
         # By the shares in all samples: of many classes, few samples have one each.
         chance = float(np.log(self._prior)[target[rows]].mean())
+        if log_proba[np.arange(len(rows)), target[rows]].mean() > NO_BETTER * chance:
+            return
+        likelihood = training.calibrated_log_likelihood(target[rows], log_proba)
         if likelihood <= NO_BETTER * chance:
             self._say_that_nothing_was_learnt("training", likelihood, chance)
 

@@ -42,8 +42,8 @@ class Normalize(nn.Module):
 class ColumnScale(nn.Module):
     """Centre and scale the columns of a table.
 
-    The mean is subtracted in double precision, so that a large one costs no digits; what comes
-    out has the precision of the network. Sparse rows are scaled only.
+    The mean is subtracted in the precision of the batch, so that a large one costs no digits of
+    doubles; what comes out has the precision of the network. Sparse rows are scaled only.
 
     Parameters
     ----------
@@ -66,6 +66,9 @@ class ColumnScale(nn.Module):
     def forward(self, x):
         """Return the scaled batch, in the precision of `scale`."""
         if not isinstance(x, SparseRows):
+            if x.is_floating_point() and x.dtype != self.mean.dtype:
+                x = x.to(self.scale.dtype)
+                return (x - self.mean.to(x.dtype)) / self.scale
             return (x - self.mean).to(self.scale.dtype) / self.scale
         values = x.values.to(self.scale.dtype) / self.scale[x.columns.long()]
         return SparseRows(x.columns, x.starts, values, x.n_columns)
