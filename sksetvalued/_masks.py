@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from ._arrays import to_tensor
+from ._validation import check_score_values
 from .operators._top_k import top_k
 
 BLOCK_ENTRIES = 1 << 19
@@ -30,7 +31,7 @@ def ceil_to_dtype(threshold, dtype):
     return np.where(rounded.astype(np.float64) < threshold, above, rounded)
 
 
-def top_k_mask(y_score, k):
+def top_k_mask(y_score, k, mask=None):
     """Return the mask of the k largest entries of each row, ties to the highest column.
 
     This is the order of :func:`sklearn.metrics.top_k_accuracy_score`: a stable sort, of which
@@ -40,36 +41,48 @@ def top_k_mask(y_score, k):
     ----------
     y_score : ndarray of shape (n_samples, n_classes)
     k : int
+    mask : bool ndarray of shape (n_samples, n_classes), optional
+        Where to write it, all False.
 
     Returns
     -------
     mask : bool ndarray of shape (n_samples, n_classes)
+
+    Raises
+    ------
+    ValueError
+        If an entry is NaN or +inf.
     """
     n_classes = y_score.shape[1]
-    if k <= 0 or k >= n_classes:
-        return np.full(y_score.shape, k > 0)
+    mask = np.zeros(y_score.shape, dtype=bool) if mask is None else mask
+    if n_classes <= FEW_CLASSES or not 0 < k < n_classes:
+        check_score_values(y_score)
+    if not 0 < k < n_classes:
+        mask[...] = k > 0
+        return mask
     mark = _mark_by_partition if n_classes <= FEW_CLASSES else _mark_by_selection
-    mask, kth, is_tied = mark(y_score, k)
+    kth, is_tied = mark(y_score, k, mask)
     (tied,) = np.nonzero(is_tied)
     if tied.size:
         mask[tied] = _last_of_ties(y_score[tied], kth[tied], k)
     return mask
 
 
-def _mark_by_partition(y_score, k):
-    """Return the mask, the k-th largest of each row, and whether the next ties with it."""
+def _mark_by_partition(y_score, k, mask):
+    """Mark what is not below the k-th largest of each row; return that, and whether it is tied."""
     rank = y_score.shape[1] - k
     kth = np.partition(y_score, rank, axis=1)[:, rank, None]
-    mask = y_score >= kth
-    return mask, kth, np.count_nonzero(mask, axis=1) > k
+    np.greater_equal(y_score, kth, out=mask)
+    return kth, np.count_nonzero(mask, axis=1) > k
 
 
-def _mark_by_selection(y_score, k):
-    """Do the same in one pass over the classes."""
+def _mark_by_selection(y_score, k, mask):
+    """Do the same in one pass over the classes, which puts NaN first."""
     values, places = top_k(to_tensor(y_score), k + 1)
-    mask = torch.zeros(y_score.shape, dtype=torch.bool).scatter_(1, places[:, :k], True)
     values = values.numpy()
-    return mask.numpy(), values[:, k - 1 : k], values[:, k - 1] == values[:, k]
+    check_score_values(values[:, :1])
+    torch.from_numpy(mask).scatter_(1, places[:, :k], True)
+    return values[:, k - 1 : k], values[:, k - 1] == values[:, k]
 
 
 def _last_of_ties(scores, kth, k):
@@ -80,7 +93,7 @@ def _last_of_ties(scores, kth, k):
     return above | (equal & (n_from_right <= missing))
 
 
-def threshold_mask(y_score, threshold, min_size=0, max_size=None):
+def threshold_mask(y_score, threshold, min_size=0, max_size=None, mask=None):
     """Return the mask of the entries >= threshold, each row held within two sizes.
 
     Parameters
@@ -89,12 +102,14 @@ def threshold_mask(y_score, threshold, min_size=0, max_size=None):
     threshold : float or ndarray of shape (n_classes,)
     min_size, max_size : int
         Rows with fewer (more) entries get their `min_size` (`max_size`) largest instead.
+    mask : bool ndarray of shape (n_samples, n_classes), optional
+        Where to write it.
 
     Returns
     -------
     mask : bool ndarray of shape (n_samples, n_classes)
     """
-    mask = y_score >= ceil_to_dtype(threshold, y_score.dtype)
+    mask = np.greater_equal(y_score, ceil_to_dtype(threshold, y_score.dtype), out=mask)
     if min_size > 0 or (max_size is not None and max_size < y_score.shape[1]):
         sizes = np.count_nonzero(mask, axis=1)
         for bound, rows in ((min_size, sizes < min_size), (max_size, _above(sizes, max_size))):

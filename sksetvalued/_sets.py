@@ -20,38 +20,60 @@ def check_out(out, shape):
         )
 
 
-def collect_sets(masks, shape, out=None):
-    """Return the masks of chunks of samples as one.
+class SetMask:
+    """The mask of the sets of samples that come in chunks, dense or sparse.
 
     Parameters
     ----------
-    masks : iterable of bool ndarrays of shape (n_chunk, n_classes)
     shape : tuple of two ints
         (n_samples, n_classes)
     out : None, "csr" or bool ndarray of `shape`
-
-    Returns
-    -------
-    y_set : bool ndarray or csr_array of `shape`
     """
-    check_out(out, shape)
-    if isinstance(out, str):
-        return sp.vstack([_as_csr(mask) for mask in masks], format="csr")
-    start = 0
+
+    def __init__(self, shape, out=None):
+        check_out(out, shape)
+        self._shape, self._out, self._start = shape, out, 0
+        self._parts = [] if isinstance(out, str) else None
+        # Memory that nothing is written to is not taken: of many classes, few are in a set.
+        self._whole = np.zeros(shape, dtype=bool) if out is None else out
+
+    def blank(self, n_samples):
+        """Return the rows of the next samples, without any class, to be marked."""
+        if self._parts is not None:
+            self._to_csr()
+            self._whole = np.zeros((n_samples, self._shape[1]), dtype=bool)
+            return self._whole
+        rows = self._whole[self._start : self._start + n_samples]
+        self._start += n_samples
+        if self._out is not None:
+            rows[...] = False
+        return rows
+
+    def _to_csr(self):
+        if not isinstance(self._whole, str):
+            self._parts.append(_as_csr(self._whole))
+
+    def done(self):
+        """Return the mask of all samples, a bool ndarray or csr_array."""
+        if self._parts is None:
+            return self._whole
+        self._to_csr()
+        return sp.vstack(self._parts, format="csr")
+
+
+def collect_sets(masks, shape, out=None):
+    """Return the masks of chunks of samples as one, as `out` says."""
+    sets = SetMask(shape, out)
     for mask in masks:
-        if out is None:
-            out = mask if len(mask) == shape[0] else np.empty(shape, dtype=bool)
-        if out is not mask:
-            out[start : start + len(mask)] = mask
-        start += len(mask)
-    return out
+        sets.blank(len(mask))[...] = mask
+    return sets.done()
 
 
 def sets_of(model, X, out):
     """Return ``model.predict_set(X)`` as `out` says, of a model or rule that may not take it."""
     if "out" in signature(model.predict_set).parameters:
         return model.predict_set(X, out=out)
-    mask = np.asarray(model.predict_set(X), dtype=bool)
+    mask = np.asarray(model.predict_set(X))
     return collect_sets([mask], mask.shape, out)
 
 

@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 from .. import training
 from .._arrays import as_labels, check_comparable
 from .._predict import labels_of_sets
-from .._sets import collect_sets
+from .._sets import SetMask
 from ..inputs import Inputs, Stream, check_pairs, dataset_targets, input_kind
 from ..training import TrainingSet, split_per_class
 from ._deep import DeepEstimator
@@ -488,13 +488,15 @@ class DeepSetClassifier(SearchedLength, LearnsFromStreams, ClassifierMixin, Deep
         """Return what the rule is given for scores of the network."""
         return self._log_proba(scores)
 
-    def _iter_sets(self, X):
-        """Yield what the rule is given, and the mask, of each chunk of X."""
+    def _iter_sets(self, X, sets=None):
+        """Yield what the rule is given, and the mask, of each chunk of X; mark it in `sets`."""
         self._refresh_rule()
         sizes = []
         for scores in self._iter_scores(X):
             scores = self._rule_scores(scores)
-            mask = self.rule_._predict_chunk(scores)
+            n = len(scores)
+            mask = np.zeros(scores.shape, dtype=bool) if sets is None else sets.blank(n)
+            self.rule_._mark_sets(scores, mask)
             if self.rule_._expects_sizes:
                 sizes.append(np.count_nonzero(mask, axis=1))
             yield scores, mask
@@ -517,8 +519,10 @@ class DeepSetClassifier(SearchedLength, LearnsFromStreams, ClassifierMixin, Deep
         """
         check_is_fitted(self)
         inputs = X if isinstance(X, Inputs) else self._check_inputs(X)
-        masks = (mask for _, mask in self._iter_sets(inputs))
-        return collect_sets(masks, (len(inputs), len(self.classes_)), out)
+        sets = SetMask((len(inputs), len(self.classes_)), out)
+        for _ in self._iter_sets(inputs, sets):
+            pass
+        return sets.done()
 
     def predict_labels(self, X):
         """Return the labels in the set of each sample, the likeliest first.

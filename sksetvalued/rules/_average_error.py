@@ -274,5 +274,5 @@ class AverageError(SetRule):
             self._threshold = self._solve()
         return self._threshold
 
-    def _mask(self, rank_scores):
-        return threshold_mask(rank_scores, self._current())
+    def _mark(self, rank_scores, mask):
+        threshold_mask(rank_scores, self._current(), mask=mask)

@@ -6,7 +6,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._arrays import as_array, as_numbers
 from .._masks import row_blocks
-from .._sets import collect_sets, set_sizes
+from .._sets import SetMask, set_sizes
 from .._validation import as_score_array, check_score_array, check_score_values, check_weights
 
 #: One that is smaller would take more samples than can be counted.
@@ -19,8 +19,8 @@ class SetRule(BaseEstimator):
     """Base class of the rules.
 
     A subclass implements ``_check_params``, ``_start`` (forget what was seen), ``_update``
-    (take in a chunk), ``_close`` (free what only further chunks would need) and ``_mask`` (the
-    sets of a block of rank scores).
+    (take in a chunk), ``_close`` (free what only further chunks would need) and ``_mark`` (the
+    sets of a block of rank scores, written in a mask that is all False).
     """
 
     #: Whether the rule is calibrated with labels.
@@ -31,6 +31,8 @@ class SetRule(BaseEstimator):
     requires_held_out = False
     #: Whether sizes of new sets are compared with those of the calibration (`_check_sizes`).
     _expects_sizes = False
+    #: Whether `_mark` raises where a score is NaN or +inf.
+    _mark_checks_values = False
 
     @property
     def requires_proba(self):
@@ -216,26 +218,30 @@ class SetRule(BaseEstimator):
         y_set : bool ndarray or csr_array of shape (n_samples, n_classes)
             True where the class is in the set.
         """
-        y_set = self._predict_chunk(y_score, out)
+        check_is_fitted(self)
+        y_score = as_score_array(y_score)
+        sets = SetMask(y_score.shape, out)
+        for rows in row_blocks(y_score.shape):
+            block = y_score[rows]
+            self._mark_sets(block, sets.blank(len(block)))
+        y_set = sets.done()
         if self._expects_sizes:
             self._check_sizes(set_sizes(y_set))
         return y_set
 
-    def _predict_chunk(self, y_score, out=None):
-        """Return the sets of some samples of many, whose sizes are checked all together."""
+    def _mark_sets(self, y_score, mask):
+        """Mark the sets of some samples of many, whose sizes are checked all together."""
         check_is_fitted(self)
         y_score = as_score_array(y_score)
         self._check_columns(y_score)
-        return collect_sets(self._iter_masks(y_score), y_score.shape, out)
-
-    def _iter_masks(self, y_score):
         prior = self._scaled_prior(y_score.dtype)
         for rows in row_blocks(y_score.shape):
             # Checked where it is used, while it is in the cache.
             block = y_score[rows]
-            check_score_values(block)
+            if not self._mark_checks_values:
+                check_score_values(block)
             self._check_range(block)
-            yield self._mask(self._over_prior(block, prior))
+            self._mark(self._over_prior(block, prior), mask[rows])
 
     def rank_scores(self, y_score):
         """Return the scores that the rule ranks and thresholds.

@@ -61,9 +61,10 @@ class PointwiseError(SetRule):
 
     def _update(self, y_score, y, weight, total):
         for rows in row_blocks(y_score.shape):
-            self._mask(y_score[rows])
+            self._reached(y_score[rows])
 
-    def _mask(self, rank_scores):
+    def _reached(self, rank_scores):
+        """Return probabilities, their order by sample, and their sums in that order."""
         p = np.exp(rank_scores) if self.log_scores else rank_scores
         order = np.argsort(p, axis=1, kind="stable")[:, ::-1]
         reached = np.cumsum(np.take_along_axis(p, order, axis=1), axis=1, dtype=np.float64)
@@ -73,8 +74,10 @@ class PointwiseError(SetRule):
                 f"sum is off by {np.abs(reached[:, -1] - 1).max():.3g}. Pass predict_proba's "
                 "output, or log_scores=True with log-probabilities."
             )
+        return p, order, reached
+
+    def _mark(self, rank_scores, mask):
+        p, order, reached = self._reached(rank_scores)
         wanted = 1 - self._error - 8 * np.finfo(p.dtype).eps
         n_short = np.count_nonzero(reached < wanted, axis=1)[:, None]
-        mask = np.empty(p.shape, dtype=bool)
         np.put_along_axis(mask, order, np.arange(p.shape[1]) <= n_short, axis=1)
-        return mask

@@ -70,6 +70,8 @@ class TopK(SetRule):
            [False,  True,  True]])
     """
 
+    _mark_checks_values = True
+
     def __init__(self, k, *, objective="micro", prior=None, log_scores=False):
         self.k = k
         self.objective = objective
@@ -82,8 +84,8 @@ class TopK(SetRule):
     def _start(self, n_classes):
         self._k = int(self.k)
 
-    def _mask(self, rank_scores):
-        return top_k_mask(rank_scores, self._k)
+    def _mark(self, rank_scores, mask):
+        top_k_mask(rank_scores, self._k, mask)
 
 
 class AverageK(SetRule):
@@ -345,8 +347,8 @@ class AverageK(SetRule):
                 stacklevel=4,
             )
 
-    def _mask(self, rank_scores):
-        return threshold_mask(rank_scores, self.threshold_, *self._bounds)
+    def _mark(self, rank_scores, mask):
+        threshold_mask(rank_scores, self.threshold_, *self._bounds, mask)
 
 
 def check_size(name, size):
