@@ -33,9 +33,12 @@ class SetMask:
     def __init__(self, shape, out=None):
         check_out(out, shape)
         self._shape, self._out, self._start = shape, out, 0
-        self._parts = [] if isinstance(out, str) else None
-        # Memory that nothing is written to is not taken: of many classes, few are in a set.
-        self._whole = np.zeros(shape, dtype=bool) if out is None else out
+        self._parts = self._whole = None
+        if isinstance(out, str):
+            self._parts = []
+        else:
+            # Memory that nothing is written to is not taken: of many classes, few are in a set.
+            self._whole = np.zeros(shape, dtype=bool) if out is None else out
 
     def blank(self, n_samples):
         """Return the rows of the next samples, without any class, to be marked."""
@@ -50,7 +53,7 @@ class SetMask:
         return rows
 
     def _to_csr(self):
-        if not isinstance(self._whole, str):
+        if self._whole is not None:
             self._parts.append(_as_csr(self._whole))
 
     def done(self):

@@ -92,10 +92,23 @@ def test_batches_in_batches_out_one_at_a_time(models, name):
 
 
 @pytest.mark.parametrize("rule", [TopK(2), AverageK(1.5), AverageError(0.1), PointwiseError(0.1)])
-def test_rules_give_sparse_masks(rule):
-    p = rng.dirichlet(np.ones(6), size=80)
-    rule.fit(p, rng.integers(0, 6, 80))
-    np.testing.assert_array_equal(rule.predict_set(p, out="csr").toarray(), rule.predict_set(p))
+@pytest.mark.parametrize("n_classes", [6, 300])
+def test_rules_give_sparse_masks_and_overwrite_those_of_the_user(rule, n_classes):
+    p = rng.dirichlet(np.ones(n_classes), size=80)
+    sets = rule.fit(p, rng.integers(0, n_classes, 80)).predict_set(p)
+    np.testing.assert_array_equal(rule.predict_set(p, out="csr").toarray(), sets)
+    np.testing.assert_array_equal(rule.predict_set(p, out=np.ones_like(sets)), sets)
+
+
+@pytest.mark.parametrize("n_classes", [6, 300])
+@pytest.mark.parametrize("odd", [np.nan, np.inf])
+@pytest.mark.parametrize("k", [2, 300])
+def test_top_k_of_what_is_no_score_is_refused(odd, k, n_classes):
+    p = rng.dirichlet(np.ones(n_classes), size=80)
+    rule = TopK(min(k, n_classes)).fit(p)
+    p[3, 4] = odd
+    with pytest.raises(ValueError, match="y_score contains NaN"):
+        rule.predict_set(p)
 
 
 @pytest.mark.parametrize("out", ["dense", np.zeros((180, 6)), np.zeros((9, 6), bool), []])
