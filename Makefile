@@ -5,7 +5,7 @@ PIP = $(PYTHON) -m pip
 SPHINX = $(PYTHON) -m sphinx -W --keep-going -E -q
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help install lint format test test-without-kernels test-slow hostile-short hostile hostile-kernels integration browser quickstart docs benchmarks gpu gpu-dry wheels ci clean
+.PHONY: help install lint format test test-without-kernels test-slow hostile-short hostile hostile-files hostile-kernels integration browser quickstart docs benchmarks gpu gpu-dry wheels ci clean
 
 help:  ## Show the targets.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -36,6 +36,9 @@ hostile-short:  ## Try 20,000 hostile cases, and let hypothesis search for some.
 
 hostile:  ## Try a million hostile cases, 10,000 at a time; a later call goes on.
 	cd tests && $(PYTHON) -m hostile --cases 1000000 --folder $(HOSTILE)
+
+hostile-files:  ## Try every change of the catalogue on files of save and of skops.
+	$(PYTHON) -m pytest -m slow -n 0 -s tests/test_hostile_files.py
 
 hostile-kernels:  ## Try hostile cases on kernels built with the sanitizers of the compiler.
 	.ci/sanitized $(PYTHON)

@@ -215,11 +215,27 @@ def read(path, form):
     if form == "images":
         # Workers are for the reader to choose.
         return load(path, net_params={"iterator_valid__num_workers": 0})
+    if form == "schema":
+        import hostile_skops
+
+        return hostile_skops.read(path)
     if form != "skops":
         return load(path)
     import skops.io
 
     return skops.io.load(path, trusted=trusted_types())
+
+
+def changed_files(content, form):
+    """Yield a name and a function that makes the bytes, for each change of the catalogue."""
+    if form == "schema":
+        import hostile_skops
+
+        for name, text in hostile_skops.changes(hostile_skops.schema_of(content)):
+            yield name, lambda text=text: hostile_skops.with_schema(text(), content)
+    else:
+        for name, text in changes(document_of(content)):
+            yield name, lambda text=text: signed(text(), content)
 
 
 def use(path, X, form):
@@ -231,7 +247,7 @@ def use(path, X, form):
     from sksetvalued import predict_set
 
     # Steps of others raise what they like when they are used.
-    errors = Exception if form == "whole" else (TypeError, ValueError)
+    errors = Exception if form in ("whole", "schema") else (TypeError, ValueError)
     try:
         predict_set(model, X)
         repr(model)
@@ -240,35 +256,46 @@ def use(path, X, form):
     return "used"
 
 
-def main(path, stride, offset, form="file"):
-    """Use the changed files of a good one; print a report as JSON."""
+def main(tasks):
+    """Use the changed files of good ones; print a report of each as JSON.
+
+    Parameters
+    ----------
+    tasks : list of (path, form, stride, offset)
+        Good files, and which of their changes are used.
+    """
     warnings.simplefilter("ignore")
     import_known()
+    target = os.path.join(tempfile.mkdtemp(), "m")
+    wire = Tripwire(target)
+    print(json.dumps([report(wire, target, *task) for task in tasks]))
+
+
+def report(wire, target, path, form, stride, offset):
+    """Return what happened with the changed files of a good one."""
     content = Path(path).read_bytes()
     X = np.random.default_rng(0).standard_normal((7, 5))
     if form == "images":
         X = np.random.default_rng(0).uniform(0, 255, (7, 3, 12, 12)).astype(np.float32)
-    target = os.path.join(tempfile.mkdtemp(), "m")
     for _ in range(2):
         write(target, content, form)
         assert use(target, X, form) == "used"
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    report = {"outcomes": collections.Counter(), "tripped": {}, "raised": {}, "slowest": 0.0}
-    wire = Tripwire(target)
-    for name, text in itertools.islice(changes(document_of(content)), offset, None, stride):
-        write(target, signed(text(), content), form)
+    found = {"outcomes": collections.Counter(), "tripped": {}, "raised": {}, "slowest": 0.0}
+    for name, changed in itertools.islice(changed_files(content, form), offset, None, stride):
+        write(target, changed(), form)
         start = time.perf_counter()
         try:
             with wire:
                 outcome = use(target, X, form)
-            report["outcomes"][outcome] += 1
+            found["outcomes"][outcome] += 1
         except BaseException as error:
-            report["raised"][name] = repr(error)
-        report["slowest"] = max(report["slowest"], time.perf_counter() - start)
+            found["raised"][name] = repr(error)
+        found["slowest"] = max(found["slowest"], time.perf_counter() - start)
         if wire.tripped:
-            report["tripped"][name] = wire.tripped[:3]
-    report["megabytes"] = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    print(json.dumps(report))
+            found["tripped"][name] = wire.tripped[:3]
+    found["megabytes"] = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    return found
 
 
 def import_known():
@@ -311,4 +338,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "--memory":
         measure(sys.argv[2])
     else:
-        main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])
+        main(json.loads(sys.argv[1]))
