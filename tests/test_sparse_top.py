@@ -1,6 +1,8 @@
 """The multi-label classifier: forms of targets, sizes of predictions, sparsity, errors."""
 
+import itertools
 import pickle
+import re
 
 import numpy as np
 import pandas as pd
@@ -8,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 from sklearn.base import clone
-from sklearn.datasets import make_multilabel_classification
+from sklearn.datasets import make_blobs, make_multilabel_classification
 from sklearn.metrics import f1_score, hamming_loss, label_ranking_average_precision_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -18,8 +20,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import sksetvalued
 from sksetvalued import SparseTopClassifier
 from sksetvalued.estimators import _deep
+from sksetvalued.estimators._marginals import label_proba
 from sksetvalued.estimators._sparse_top import top_labels
-from sksetvalued.losses import AverageKLoss
+from sksetvalued.losses import AverageKLoss, BinaryCrossEntropyLoss, SparseTopLoss
 from sksetvalued.operators import sparse_top
 
 ROUNDING = (
@@ -93,7 +96,6 @@ def test_torch_criteria_are_losses(data):
     for loss in (torch.nn.BCEWithLogitsLoss, torch.nn.MultiLabelSoftMarginLoss()):
         clf = quick(loss=loss).fit(X, Y)
         assert clf.predict(X, size=Y.sum(1)).sum() == Y.sum()
-        assert not hasattr(clf, "predict_proba")
         weighted = clone(clf).fit(X, Y, sample_weight=np.full(len(X), 2.0))
         np.testing.assert_allclose(
             weighted.decision_function(X), clf.decision_function(X), atol=1e-4
@@ -170,8 +172,6 @@ def test_one_label_per_sample_is_an_ordinary_classifier():
     assert set(clf.predict(X)) == {"low", "mid", "top"}
     assert clf.predict_set(X, size=2).sum(1).tolist() == [2] * len(X)
     assert clf.predict_set(X).sum(1).tolist() == [1] * len(X)
-    proba = quick(loss="bce").fit(X, y).predict_proba(X)
-    np.testing.assert_allclose(proba.sum(1), 1)
 
 
 def test_sparse_inputs_and_targets_are_made_dense_by_batches_only(monkeypatch):
@@ -432,15 +432,73 @@ def test_works_with_metrics_searches_and_pipelines(data):
     assert np.isfinite(cross_val_score(quick(), X, Y, scoring="average_precision", cv=2)).all()
 
 
-def test_probabilities_are_there_with_the_cross_entropy_only(data, fitted):
-    X, Y = data
-    assert not hasattr(fitted, "predict_proba")
-    with pytest.raises(AttributeError) as error:
-        fitted.predict_proba(X)
-    assert "loss='bce' only" in str(error.value.__cause__)
-    clf = quick(loss="bce").fit(X, Y)
-    expected = 1 / (1 + np.exp(-clf.decision_function(X)))
-    np.testing.assert_allclose(clf.predict_proba(X), expected, rtol=1e-6)
+class TestProbabilities:
+    def test_scores_of_least_expected_loss_give_the_probabilities_of_the_labels(self):
+        """Whatever the distribution of the label sets of a sample."""
+        sets = torch.tensor(list(itertools.product((0, 1), repeat=5)))
+        for seed in range(3):
+            p = torch.from_numpy(np.random.default_rng(seed).dirichlet(np.full(32, 0.3)))
+            scores = torch.zeros(1, 5, dtype=torch.float64, requires_grad=True)
+            optimizer = torch.optim.LBFGS(
+                [scores], max_iter=500, tolerance_change=1e-15, line_search_fn="strong_wolfe"
+            )
+
+            def expected(p=p, scores=scores, optimizer=optimizer):
+                optimizer.zero_grad()
+                value = SparseTopLoss(reduction="sum")(scores.expand(32, -1), sets, p)
+                value.backward()
+                return value
+
+            optimizer.step(expected)
+            sizes = np.log(np.bincount(sets.sum(1), p))[None]
+            found = label_proba(scores.detach().numpy(), sizes, "projection")
+            np.testing.assert_allclose(found[0], p @ sets.double(), atol=1e-6)
+
+    def test_they_lie_between_zero_and_one_and_add_to_the_expected_number(self, data, fitted):
+        X, Y = data
+        proba = fitted.predict_proba(X)
+        assert ((proba >= 0) & (proba <= 1)).all()
+        assert abs(proba.sum(1).mean() - Y.sum(1).mean()) < 0.3
+        assert ((proba - Y) ** 2).mean() < 0.8 * Y.var(0).mean()
+
+    @pytest.mark.parametrize(
+        "loss",
+        ["bce", BinaryCrossEntropyLoss, torch.nn.BCEWithLogitsLoss()],
+        ids=["name", "class", "torch"],
+    )
+    def test_of_the_cross_entropy_they_are_the_sigmoid(self, data, loss):
+        clf = quick(loss=loss, max_epochs=2).fit(*data)
+        expected = 1 / (1 + np.exp(-clf.decision_function(data[0])))
+        np.testing.assert_allclose(clf.predict_proba(data[0]), expected, rtol=1e-6)
+
+    @pytest.mark.parametrize(
+        ("loss", "params", "remedy"),
+        [
+            (
+                "sparsemax",
+                None,
+                r"loss='sparsemax'.* project\(X, size=1\).* use loss='sparse_top'",
+            ),
+            (torch.nn.MultiLabelMarginLoss, None, "as far as is known: use loss='sparse_top'"),
+            (torch.nn.BCEWithLogitsLoss(pos_weight=torch.full((6,), 3.0)), None, "pos_weight"),
+            (torch.nn.BCEWithLogitsLoss, {"pos_weight": np.full(6, 3.0)}, "pos_weight"),
+        ],
+    )
+    def test_other_losses_have_none_and_say_why(self, data, loss, params, remedy):
+        clf = quick(loss=loss, loss_params=params)
+        assert not hasattr(clf, "predict_proba")
+        with pytest.raises(AttributeError) as error:
+            clf.predict_proba(data[0])
+        assert re.search(remedy, str(error.value.__cause__))
+
+    @pytest.mark.parametrize("n_classes", [2, 3])
+    def test_one_label_per_sample(self, n_classes):
+        X, y = make_blobs(120, centers=n_classes, cluster_std=4.0, random_state=0)
+        for loss in ("sparse_top", "bce"):
+            clf = quick(loss=loss).fit(X, y)
+            proba = clf.predict_proba(X)
+            np.testing.assert_allclose(proba.sum(1), 1)
+            np.testing.assert_array_equal(clf.classes_[proba.argmax(1)], clf.predict(X))
 
 
 def test_refits_are_identical_and_the_global_state_is_left_alone(data, fitted):

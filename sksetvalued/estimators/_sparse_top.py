@@ -5,7 +5,6 @@ from numbers import Integral, Real
 import numpy as np
 import scipy.sparse as sp
 import torch
-from scipy.special import expit
 from sklearn.metrics import accuracy_score, f1_score
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
@@ -21,16 +20,8 @@ from ..rules._size import check_size
 from ..training import SizedLoss
 from ._docs import with_training_parameters
 from ._label_sets import DeepLabelSetClassifier
+from ._marginals import label_proba, link_of
 from ._plain_state import PlainState
-
-
-def _trained_by_bce(estimator):
-    if estimator.loss == "bce":
-        return True
-    raise AttributeError(
-        "predict_proba is there with loss='bce' only: the other losses order the labels and "
-        "estimate no probabilities. Use decision_function, or project."
-    )
 
 
 def top_labels(scores, sizes):
@@ -378,9 +369,15 @@ class SparseTopClassifier(PlainState, DeepLabelSetClassifier, rule=AverageK):
             return scores[:, 1] - scores[:, 0]
         return scores
 
-    @available_if(_trained_by_bce)
+    @available_if(link_of)
     def predict_proba(self, X):
-        """Return the probability of each label; with ``loss="bce"`` only.
+        """Return the probability of each label.
+
+        With ``loss="sparse_top"`` these are the projections on the top-K simplex, averaged over
+        the probabilities that the network gives to the numbers of labels K; to rank the labels of
+        a sample, take `decision_function`. With ``loss="bce"`` they are the sigmoid of the scores.
+        There are none with "sparsemax", nor with criteria other than torch's
+        ``BCEWithLogitsLoss`` and ``MultiLabelSoftMarginLoss``.
 
         Parameters
         ----------
@@ -392,14 +389,10 @@ class SparseTopClassifier(PlainState, DeepLabelSetClassifier, rule=AverageK):
             With a 1-D target, rows sum to one.
         """
         check_is_fitted(self)
-        scores = np.concatenate([scores for scores, _ in self._iter_parts(X)])
-        scores = scores.astype(np.float64, copy=False)
-        if self._form == "single" and scores.shape[1] == 2:
-            # Both columns estimate the log-odds, with either sign.
-            positive = expit((scores[:, 1] - scores[:, 0]) / 2)
-            return np.column_stack([1 - positive, positive])
-        proba = expit(scores)
-        return proba / proba.sum(1, keepdims=True) if self._form == "single" else proba
+        link = link_of(self)
+        return np.concatenate(
+            [label_proba(scores, sizes, link) for scores, sizes in self._iter_parts(X)]
+        )
 
     def _set_scores(self, X):
         return np.concatenate([self._rank_scores(scores) for scores, _ in self._iter_parts(X)])
