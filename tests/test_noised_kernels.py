@@ -227,10 +227,7 @@ def mixed_by_reference(scores, target, ranks, margin, epsilon, n_draws, scale):
 def select_by_seed(scores, k, epsilon, n_draws, seed):
     indices = torch.empty(len(scores), n_draws, k, dtype=torch.int64)
     normals = torch.empty(indices.shape)
-    addresses = indices.data_ptr(), normals.data_ptr()
-    kernels.select_rows(
-        scores.data_ptr(), *scores.shape, k, n_draws, epsilon, seed, True, *addresses
-    )
+    kernels.select_rows(scores, *scores.shape, k, n_draws, epsilon, seed, True, indices, normals)
     return indices, normals
 
 

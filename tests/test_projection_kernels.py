@@ -100,11 +100,6 @@ def test_rows_that_have_no_projection_are_nan_alone(n_classes):
     torch.testing.assert_close(grad[[0, 2, 4]], (expected - labels)[[0, 2, 4]])
 
 
-def define(scores, target, shared):
-    """Compute the loss by the definition."""
-    return reference.fenchel_young(scores, *reference.as_point(target, scores, shared))
-
-
 @pytest.mark.parametrize("n_classes", SIZES)
 @pytest.mark.parametrize("shared", [False, True])
 def test_losses_and_gradients_are_those_of_the_definition(n_classes, shared):
@@ -115,7 +110,10 @@ def test_losses_and_gradients_are_those_of_the_definition(n_classes, shared):
             if kind == "masked":
                 labels[scores == -math.inf] = 0
             results = []
-            for compute, dtype in ((fenchel_young_loss, torch.float32), (define, torch.float64)):
+            for compute, dtype in (
+                (fenchel_young_loss, torch.float32),
+                (reference.fenchel_young, torch.float64),
+            ):
                 s = scores.to(dtype).requires_grad_()
                 losses = compute(s, labels, shared)
                 (grad,) = torch.autograd.grad(losses, s, weight.to(dtype))
@@ -166,7 +164,10 @@ def test_second_derivatives_are_those_of_the_definition(n_classes):
     pairs = [(lambda s: sparse_top(s, 3) * weight, lambda s: reference.project(s, three) * weight)]
     for shared in (False, True):
         pairs.append(
-            [partial(f, target=labels, shared=shared) for f in (fenchel_young_loss, define)]
+            [
+                partial(f, target=labels, shared=shared)
+                for f in (fenchel_young_loss, reference.fenchel_young)
+            ]
         )
     for compute, defined in pairs:
         scores = draw(3, n_classes)

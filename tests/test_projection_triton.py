@@ -37,7 +37,8 @@ def test_laws_hold_in_the_interpreter(cases):
 def test_kernels_compile_to_machine_code(capability, n_classes, tmp_path, monkeypatch):
     """No GPU is needed for that; an empty cache makes them compile."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    lanes, warps = _triton_rows.plan_lanes(n_classes)
+    lanes = _triton_rows.plan_lanes(n_classes)
+    settings = _triton_rows.SETTINGS | {"num_warps": lanes["num_warps"]}
     # Triton takes arguments that are one, or None, for constants.
     ones = {"row_stride": 1, "grad_stride": 1, "n_classes": 1} if n_classes == 1 else {}
     sizes = {"sizes": "*fp64", "size_stride": "i32", "n_classes": "i32"}
@@ -49,11 +50,9 @@ def test_kernels_compile_to_machine_code(capability, n_classes, tmp_path, monkey
         (kernels._loss_gradient_kernel, {}),
     ):
         constants |= {name: one for name, one in ones.items() if name in kernel.arg_names}
-        constants["TILE"] = lanes
+        constants["TILE"] = lanes["TILE"]
         types = [sizes.get(n, "*fp32") for n in kernel.arg_names if n not in constants]
-        compiled = compile_kernel(
-            kernel, types, constants, capability, kernels.SETTINGS | {"num_warps": warps}
-        )
+        compiled = compile_kernel(kernel, types, constants, capability, settings)
         assert ".local" not in compiled.asm["ptx"]  # nothing is kept outside the registers
         assert compiled.metadata.shared <= 49152  # what every device has
 
@@ -157,8 +156,9 @@ def test_infinities_and_nan(few_lanes):
         torch.testing.assert_close(q, sparse_top(finite, 3))
         scores[2, 20] = torch.nan
         assert sparse_top(scores, 3)[2].isnan().any()
-        point = torch.zeros_like(scores)
-        values = kernels.FenchelYoung.apply(scores, point, torch.full((3,), 3.0))
+        labels = torch.zeros_like(scores)
+        labels[:, :3] = 1
+        values = kernels.FenchelYoung.apply(scores, labels, False)
         assert values[2].isnan()
 
 

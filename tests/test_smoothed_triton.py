@@ -36,7 +36,7 @@ def test_laws_hold_in_the_interpreter(cases):
 def test_kernels_compile_to_machine_code(n_classes, k, sign, capability, tmp_path, monkeypatch):
     """No GPU is needed for that; an empty cache makes them compile."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    lanes, warps = _triton_rows.plan_lanes(n_classes)
+    lanes = _triton_rows.plan_lanes(n_classes)
     n_powers, _, n_head = kernels.plan_powers(k)
     circle, _ = kernels.make_constants(k, n_classes - 1, n_powers, torch.device("cpu"))
     constants = {"SIGN": sign, "N_POWERS": n_powers, "N_NODES": circle.shape[1]}
@@ -46,17 +46,17 @@ def test_kernels_compile_to_machine_code(n_classes, k, sign, capability, tmp_pat
     compiled = compile_kernel(
         kernels._value_kernel,
         [*rows, *["i32"] * (3 - len(ranks)), *["fp32"] * 3, *["*fp32"] * 4],
-        {**constants, **ranks, "HEAD": n_head, "TILE": lanes},
+        {**constants, **ranks, "HEAD": n_head, "TILE": lanes["TILE"]},
         capability,
-        kernels.SETTINGS | {"num_warps": warps},
+        _triton_rows.SETTINGS | {"num_warps": lanes["num_warps"]},
     )
     assert compiled.metadata.shared <= 49152  # what every device has
     compiled = compile_kernel(
         kernels._gradient_kernel,
-        ["*fp32", *rows, "fp32", *["*fp32"] * 3, "i32"],
+        [*rows, "fp32", "*fp32", "i32", *["*fp32"] * 3],
         {**constants, "TILE": 1024},
         capability,
-        kernels.SETTINGS,
+        _triton_rows.SETTINGS,
     )
     assert ".local" not in compiled.asm["ptx"]  # nothing is kept outside the registers
 

@@ -170,18 +170,18 @@ def choose(operator, scores, target=None, *, rank=1):
 def needs_reference(grad):
     """Return whether a backward pass has to be done by operations of torch.
 
-    That is where it is differentiated itself, and where a kernel cannot read `grad`.
+    That is where it is differentiated itself, and where the values of `grad` cannot be read.
     """
-    return torch.is_grad_enabled() or not _is_plain(grad)
+    return torch.is_grad_enabled() or not _holds_its_values(grad)
 
 
 def _is_plain(tensor):
     """Return whether the memory of `tensor` holds its values, in float32, for us to read."""
-    return (
-        tensor.dtype == torch.float32
-        and not (tensor.is_neg() or tensor._is_zerotensor())
-        and is_eager(tensor)
-    )
+    return tensor.dtype == torch.float32 and _holds_its_values(tensor)
+
+
+def _holds_its_values(tensor):
+    return not (tensor.is_neg() or tensor._is_zerotensor()) and is_eager(tensor)
 
 
 def is_eager(tensor):

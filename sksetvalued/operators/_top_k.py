@@ -31,9 +31,7 @@ def top_k(scores, k):
     scores = scores.contiguous()
     values = scores.new_empty(n_samples, k)
     indices = scores.new_empty(n_samples, k, dtype=torch.int64)
-    kernels.largest_rows(
-        scores.data_ptr(), n_samples, n_classes, k, values.data_ptr(), indices.data_ptr()
-    )
+    kernels.largest_rows(scores, n_samples, n_classes, k, values, indices)
     return values, indices
 
 

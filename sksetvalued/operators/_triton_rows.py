@@ -7,9 +7,12 @@ them meet in a lane; whatever follows checks that, and reads the row again where
 Imported only where Triton is installed.
 """
 
+import torch
 import triton
 import triton.language as tl
 
+#: How kernels are compiled.
+SETTINGS = {"enable_fp_fusion": True}
 #: Largest number of lanes; a power of two.
 _MAX_LANES = 2048
 #: Tiles that are on their way from memory at once.
@@ -50,7 +53,16 @@ def ordered_keys(values):
 def plan_lanes(n_classes):
     """Return how many lanes and warps read a row; four entries a lane hold a short one."""
     lanes = min(_MAX_LANES, max(32, triton.next_power_of_2(triton.cdiv(n_classes, 4))))
-    return lanes, max(1, min(16, lanes // 64))
+    return {"TILE": lanes, "num_warps": max(1, min(16, lanes // 64))}
+
+
+def launch(kernel, grid, scores, *arguments, **options):
+    """Launch a kernel where the scores are; it takes them, the stride of rows and the classes."""
+    if scores.numel():
+        scores = with_contiguous_rows(scores)
+        rows = scores, scores.stride(0), scores.shape[1]
+        with torch.cuda.device_of(scores):
+            kernel[grid](*rows, *arguments, **SETTINGS, **options)
 
 
 def with_contiguous_rows(x):

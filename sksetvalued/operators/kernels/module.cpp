@@ -1,4 +1,4 @@
-// Python's way to the kernels: addresses and sizes, which the callers have checked.
+// Python's way to the kernels: tensors and sizes, which the callers have checked.
 
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030b0000
@@ -13,9 +13,26 @@ namespace {
 
 const Kernels* kernels = available_kernels()[0];
 
-template <class T>
-T* at(unsigned long long address) {
-  return reinterpret_cast<T*>(static_cast<uintptr_t>(address));
+// Where a tensor keeps its numbers; nowhere for None.
+struct Address {
+  void* value;
+
+  template <class T>
+  operator T*() const {
+    return static_cast<T*>(value);
+  }
+};
+
+int find(PyObject* tensor, void* address) {
+  static PyObject* const data_ptr = PyUnicode_InternFromString("data_ptr");
+  void*& found = static_cast<Address*>(address)->value;
+  found = nullptr;
+  if (tensor == Py_None) return 1;
+  PyObject* number = PyObject_CallMethodObjArgs(tensor, data_ptr, nullptr);
+  if (!number) return 0;
+  found = PyLong_AsVoidPtr(number);
+  Py_DECREF(number);
+  return !PyErr_Occurred();
 }
 
 // Call `work` without the interpreter's lock; return whether it had memory enough.
@@ -34,61 +51,57 @@ bool unlocked(Work work) {
 }
 
 PyObject* select_rows(PyObject*, PyObject* args) {
-  unsigned long long scores, indices, normals, seed;
+  Address scores, indices, normals;
+  unsigned long long seed;
   Py_ssize_t n_rows, n_classes, k, n_draws;
   float epsilon;
   int all_k;
-  if (!PyArg_ParseTuple(args, "KnnnnfKpKK", &scores, &n_rows, &n_classes, &k, &n_draws, &epsilon,
-                        &seed, &all_k, &indices, &normals))
+  if (!PyArg_ParseTuple(args, "O&nnnnfKpO&O&", find, &scores, &n_rows, &n_classes, &k, &n_draws,
+                        &epsilon, &seed, &all_k, find, &indices, find, &normals))
     return nullptr;
   const SelectArguments arguments = {
-      at<const float>(scores), n_rows,     n_classes,           k, n_draws, epsilon, seed,
-      all_k != 0,              at<int64_t>(indices), at<float>(normals)};
+      scores, n_rows, n_classes, k, n_draws, epsilon, seed, all_k != 0, indices, normals};
   if (!unlocked([&] { kernels->select_rows(arguments); })) return nullptr;
   Py_RETURN_NONE;
 }
 
 PyObject* largest_rows(PyObject*, PyObject* args) {
-  unsigned long long scores, values, indices;
+  Address scores, values, indices;
   Py_ssize_t n_rows, n_classes, k;
-  if (!PyArg_ParseTuple(args, "KnnnKK", &scores, &n_rows, &n_classes, &k, &values, &indices))
+  if (!PyArg_ParseTuple(args, "O&nnnO&O&", find, &scores, &n_rows, &n_classes, &k, find, &values,
+                        find, &indices))
     return nullptr;
-  const LargestArguments arguments = {
-      at<const float>(scores), n_rows, n_classes, k, at<float>(values), at<int64_t>(indices)};
+  const LargestArguments arguments = {scores, n_rows, n_classes, k, values, indices};
   if (!unlocked([&] { kernels->largest_rows(arguments); })) return nullptr;
   Py_RETURN_NONE;
 }
 
 PyObject* hinge_rows(PyObject*, PyObject* args) {
-  unsigned long long scores, target, margins, ranks, weights, seed, losses, slopes, indices;
+  Address scores, target, margins, ranks, weights, losses, slopes, indices;
+  unsigned long long seed;
   Py_ssize_t n_ranks, n_rows, n_classes, n_draws;
   float epsilon, scale, margin;
-  if (!PyArg_ParseTuple(args, "KKKKKnnnnfffKKKK", &scores, &target, &margins, &ranks, &weights,
-                        &n_ranks, &n_rows, &n_classes, &n_draws, &epsilon, &scale, &margin, &seed,
-                        &losses, &slopes, &indices))
+  if (!PyArg_ParseTuple(args, "O&O&O&O&O&nnnnfffKO&O&O&", find, &scores, find, &target,
+                        find, &margins, find, &ranks, find, &weights, &n_ranks, &n_rows,
+                        &n_classes, &n_draws, &epsilon, &scale, &margin, &seed, find, &losses,
+                        find, &slopes, find, &indices))
     return nullptr;
   const HingeArguments arguments = {
-      at<const float>(scores),  at<const int64_t>(target), at<const float>(margins),
-      at<const int64_t>(ranks), at<const double>(weights), n_ranks,
-      n_rows,                   n_classes,                 n_draws,
-      epsilon,                  scale,                     margin,
-      seed,                     at<float>(losses),         at<float>(slopes),
-      at<int64_t>(indices)};
+      scores, target, margins, ranks, weights, n_ranks, n_rows, n_classes, n_draws, epsilon, scale,
+      margin, seed, losses, slopes, indices};
   int64_t n_bad = 0;
   if (!unlocked([&] { n_bad = kernels->hinge_rows(arguments); })) return nullptr;
   return PyLong_FromLongLong(n_bad);
 }
 
 PyObject* hinge_gradient_rows(PyObject*, PyObject* args) {
-  unsigned long long grad, slopes, indices, result;
+  Address grad, slopes, indices, result;
   Py_ssize_t grad_stride, n_rows, n_classes, n_draws, n_ranks;
-  if (!PyArg_ParseTuple(args, "KnKKnnnnK", &grad, &grad_stride, &slopes, &indices, &n_rows,
-                        &n_classes, &n_draws, &n_ranks, &result))
+  if (!PyArg_ParseTuple(args, "O&nO&O&nnnnO&", find, &grad, &grad_stride, find, &slopes,
+                        find, &indices, &n_rows, &n_classes, &n_draws, &n_ranks, find, &result))
     return nullptr;
   const HingeGradientArguments arguments = {
-      at<const float>(grad), at<const float>(slopes), at<const int64_t>(indices),
-      grad_stride,           n_rows,                  n_classes,
-      n_draws,               n_ranks,                 at<float>(result)};
+      grad, slopes, indices, grad_stride, n_rows, n_classes, n_draws, n_ranks, result};
   if (!unlocked([&] { kernels->hinge_gradient_rows(arguments); })) return nullptr;
   Py_RETURN_NONE;
 }
@@ -100,93 +113,82 @@ PyObject* smoothed_width(PyObject*, PyObject* args) {
 }
 
 PyObject* smoothed_rows(PyObject*, PyObject* args) {
-  unsigned long long scores, target, losses, saved;
+  Address scores, target, losses, saved;
   Py_ssize_t n_rows, n_classes, k;
   double tau, margin;
-  if (!PyArg_ParseTuple(args, "KKnnnddKK", &scores, &target, &n_rows, &n_classes, &k, &tau,
-                        &margin, &losses, &saved))
+  if (!PyArg_ParseTuple(args, "O&O&nnnddO&O&", find, &scores, find, &target, &n_rows, &n_classes,
+                        &k, &tau, &margin, find, &losses, find, &saved))
     return nullptr;
   const SmoothedArguments arguments = {
-      at<const float>(scores), at<const int64_t>(target), n_rows,           n_classes, k, tau,
-      margin,                  at<float>(losses),         at<float>(saved)};
+      scores, target, n_rows, n_classes, k, tau, margin, losses, saved};
   int64_t n_bad = 0;
   if (!unlocked([&] { n_bad = kernels->smoothed_rows(arguments); })) return nullptr;
   return PyLong_FromLongLong(n_bad);
 }
 
 PyObject* smoothed_gradient_rows(PyObject*, PyObject* args) {
-  unsigned long long grad, scores, target, saved, result;
+  Address grad, scores, target, saved, result;
   Py_ssize_t grad_stride, n_rows, n_classes, k;
   double tau;
-  if (!PyArg_ParseTuple(args, "KnKKKnnndK", &grad, &grad_stride, &scores, &target, &saved,
-                        &n_rows, &n_classes, &k, &tau, &result))
+  if (!PyArg_ParseTuple(args, "O&nO&O&O&nnndO&", find, &grad, &grad_stride, find, &scores,
+                        find, &target, find, &saved, &n_rows, &n_classes, &k, &tau, find, &result))
     return nullptr;
   const SmoothedGradientArguments arguments = {
-      at<const float>(grad),  at<const float>(scores), at<const int64_t>(target),
-      at<float>(saved),       grad_stride,             n_rows,
-      n_classes,              k,                       tau,
-      at<float>(result)};
+      grad, scores, target, saved, grad_stride, n_rows, n_classes, k, tau, result};
   if (!unlocked([&] { kernels->smoothed_gradient_rows(arguments); })) return nullptr;
   Py_RETURN_NONE;
 }
 
 PyObject* project_rows(PyObject*, PyObject* args) {
-  unsigned long long scores, sizes, result, places;
+  Address scores, sizes, result, places;
   double size;
   Py_ssize_t n_rows, n_classes, capacity;
-  if (!PyArg_ParseTuple(args, "KKdnnKKn", &scores, &sizes, &size, &n_rows, &n_classes, &result,
-                        &places, &capacity))
+  if (!PyArg_ParseTuple(args, "O&O&dnnO&O&n", find, &scores, find, &sizes, &size, &n_rows,
+                        &n_classes, find, &result, find, &places, &capacity))
     return nullptr;
   const ProjectArguments arguments = {
-      at<const float>(scores), at<const double>(sizes), size,      n_rows, n_classes, capacity,
-      at<float>(result),       at<int64_t>(places)};
+      scores, sizes, size, n_rows, n_classes, capacity, result, places};
   int64_t n_places = 0;
   if (!unlocked([&] { n_places = kernels->project_rows(arguments); })) return nullptr;
   return PyLong_FromLongLong(n_places);
 }
 
 PyObject* project_gradient_rows(PyObject*, PyObject* args) {
-  unsigned long long grad, q, places, result;
+  Address grad, q, places, result;
   Py_ssize_t row_stride, class_stride, n_rows, n_classes, n_places;
-  if (!PyArg_ParseTuple(args, "KnnKKnnnK", &grad, &row_stride, &class_stride, &q, &places,
-                        &n_places, &n_rows, &n_classes, &result))
+  if (!PyArg_ParseTuple(args, "O&nnO&O&nnnO&", find, &grad, &row_stride, &class_stride, find, &q,
+                        find, &places, &n_places, &n_rows, &n_classes, find, &result))
     return nullptr;
   const ProjectGradientArguments arguments = {
-      at<const float>(grad), at<const float>(q), at<const int64_t>(places),
-      row_stride,            class_stride,       n_rows,
-      n_classes,             n_places,           at<float>(result)};
+      grad, q, places, row_stride, class_stride, n_rows, n_classes, n_places, result};
   if (!unlocked([&] { kernels->project_gradient_rows(arguments); })) return nullptr;
   Py_RETURN_NONE;
 }
 
 PyObject* fenchel_young_rows(PyObject*, PyObject* args) {
-  unsigned long long scores, points, classes, losses, places, values, grad, gradient;
+  Address scores, points, classes, losses, places, values, grad, gradient;
   Py_ssize_t n_rows, n_classes, capacity, grad_stride;
   int shared;
-  if (!PyArg_ParseTuple(args, "KKKpnnKKKnKnK", &scores, &points, &classes, &shared, &n_rows,
-                        &n_classes, &losses, &places, &values, &capacity, &grad, &grad_stride,
-                        &gradient))
+  if (!PyArg_ParseTuple(args, "O&O&O&pnnO&O&O&nO&nO&", find, &scores, find, &points,
+                        find, &classes, &shared, &n_rows, &n_classes, find, &losses, find, &places,
+                        find, &values, &capacity, find, &grad, &grad_stride, find, &gradient))
     return nullptr;
   const FenchelYoungArguments arguments = {
-      at<const float>(scores), at<const float>(points), at<const int64_t>(classes),
-      shared != 0,             n_rows,                  n_classes,
-      capacity,                at<float>(losses),       at<int64_t>(places),
-      at<float>(values),       at<const float>(grad),   grad_stride,
-      at<float>(gradient)};
+      scores, points, classes, shared != 0, n_rows, n_classes, capacity, losses, places, values,
+      grad, grad_stride, gradient};
   int64_t n_places = 0;
   if (!unlocked([&] { n_places = kernels->fenchel_young_rows(arguments); })) return nullptr;
   return PyLong_FromLongLong(n_places);
 }
 
 PyObject* spread_rows(PyObject*, PyObject* args) {
-  unsigned long long grad, places, values, result;
+  Address grad, places, values, result;
   Py_ssize_t grad_stride, n_rows, n_classes, n_places;
-  if (!PyArg_ParseTuple(args, "KnKKnnnK", &grad, &grad_stride, &places, &values, &n_places,
-                        &n_rows, &n_classes, &result))
+  if (!PyArg_ParseTuple(args, "O&nO&O&nnnO&", find, &grad, &grad_stride, find, &places,
+                        find, &values, &n_places, &n_rows, &n_classes, find, &result))
     return nullptr;
   const SpreadArguments arguments = {
-      at<const float>(grad), at<const float>(values), at<const int64_t>(places), grad_stride,
-      n_rows,                n_classes,               n_places,                  at<float>(result)};
+      grad, values, places, grad_stride, n_rows, n_classes, n_places, result};
   if (!unlocked([&] { kernels->spread_rows(arguments); })) return nullptr;
   Py_RETURN_NONE;
 }

@@ -13,7 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .._triton_rows import ordered_keys
+from .._triton_rows import launch, ordered_keys
 
 #: Classes of a tile; a power of two.
 _TILE = 1024
@@ -21,8 +21,6 @@ _TILE = 1024
 _MIN_SEGMENT = 4096
 #: Programs that keep a multiprocessor busy.
 _PROGRAMS_PER_MULTIPROCESSOR = 8
-#: How kernels are compiled.
-_SETTINGS = {"num_warps": 4, "enable_fp_fusion": True}
 
 #: Below the key of any number.
 _EMPTY = tl.constexpr(-(2**31))
@@ -151,50 +149,27 @@ def _launch(scores, n_draws, segment, epsilon, seed, options):
         torch.empty(shape, dtype=dtype, device=scores.device)
         for dtype in (torch.int32, torch.int64, torch.float32)
     ]
-    if n_rows:
-        settings = {"SLOTS": triton.next_power_of_2(options["K"]), **_SETTINGS, **options}
-        sizes = (scores.stride(0), n_classes, n_draws, segment)
-        with torch.cuda.device_of(scores):
-            _select_kernel[(n_rows * n_draws, n_segments)](
-                scores, *sizes, float(epsilon), seed, *kept, **settings
-            )
+    grid, options = (n_rows * n_draws, n_segments), {"num_warps": 4, **options}
+    options["SLOTS"] = triton.next_power_of_2(options["K"])
+    launch(_select_kernel, grid, scores, n_draws, segment, float(epsilon), seed, *kept, **options)
     return kept
 
 
 def select(
     scores, k, epsilon, n_draws, generator=None, shared=False, all_k=False, segment=None, tile=None
 ):
-    """Find the classes that noise puts at rank k, or at ranks 1 to k, on a CUDA device.
+    """Do what :func:`..select_noised` does, on a CUDA device.
 
     Memory does not grow with the number of classes, and nothing waits for the device: the seed,
     drawn from `generator`, stays there. For equal seeds the result is the same, but it is not
-    that of :func:`torch.randn`.
+    that of :func:`torch.randn`. The work grows with `k`.
 
     Parameters
     ----------
-    scores : Tensor of shape (n_samples, n_classes)
-        In single or half precision; computed with in single precision.
-    k : int, in [1, n_classes]
-        The work grows with it.
-    epsilon : float
-    n_draws : int
-    generator : torch.Generator, optional
-        On the device of `scores`; its default one when absent.
-    shared : bool, default=False
-        Whether the noise is the same for all samples.
-    all_k : bool, default=False
-        Whether to return the k first classes of each draw, in any order.
     segment, tile : int, optional
         How many classes a program, and each of its steps, goes through; for tests. `tile` is a
         power of two, at least 4, and divides `segment`.
-
-    Returns
-    -------
-    indices, normals : Tensors of shape (n_samples, n_draws, k or 1)
-        Classes, and the standard normals added to their scores.
     """
-    scores = scores.detach()
-    scores = scores if scores.stride(1) == 1 else scores.contiguous()
     seed = torch.randint(2**63 - 1, (1,), generator=generator, device=scores.device)
     segment = segment or _plan_segments(len(scores) * n_draws, scores.shape[1], scores.device)
     options = {"K": k, "TILE": tile or _TILE, "SHARED": shared}

@@ -10,7 +10,7 @@ from .._checks import check_number, check_scores
 from .._dispatch import choose, is_eager
 from .._precision import at_least_float32, without_autocast
 from . import cpu, eager, reference
-from .reference import as_point, as_sizes
+from .reference import as_sizes
 
 __all__ = ["sparse_top", "sparsemax"]
 
@@ -47,21 +47,23 @@ def _in_graph():
     return torch.compiler.is_compiling() and not torch.compiler.is_exporting()
 
 
+def _who_computes(scores):
+    """Return the module that projects these scores now."""
+    backend = choose("projection", scores)
+    if backend == "cpu":
+        return cpu
+    if backend == "triton":
+        from . import triton
+
+        return triton
+    return eager if is_eager(scores) else reference
+
+
 def _project(rows, k):
     """Return the projection of scores of shape (n_samples, n_classes)."""
     if _in_graph():
         return _project_in_graph(rows, as_sizes(k, rows).expand(len(rows)))
-    backend = choose("projection", rows)
-    if backend == "cpu":
-        return cpu.Projection.apply(rows, k)
-    if backend == "triton":
-        from . import triton
-
-        return triton.Projection.apply(rows, k)
-    sizes = as_sizes(k, rows).expand(len(rows))
-    if is_eager(rows):
-        return eager.Projection.apply(rows, sizes)
-    return reference.project(rows, sizes)
+    return _who_computes(rows).project(rows, k)
 
 
 def fenchel_young_loss(scores, target, shared):
@@ -83,17 +85,7 @@ def fenchel_young_loss(scores, target, shared):
     """
     if _in_graph():
         return _fenchel_young_in_graph(scores, target, shared)[0]
-    backend = choose("projection", scores)
-    if backend == "cpu":
-        return cpu.FenchelYoung.apply(scores, target, shared)
-    point, k = as_point(target, scores, shared)
-    if backend == "triton":
-        from . import triton
-
-        return triton.FenchelYoung.apply(scores, point, k)
-    if is_eager(scores):
-        return eager.FenchelYoung.apply(scores, point, k)
-    return reference.fenchel_young(scores, point, k)
+    return _who_computes(scores).fenchel_young(scores, target, shared)
 
 
 @torch.library.custom_op("sksetvalued::project", mutates_args=())
@@ -107,7 +99,7 @@ def _(scores, k):
 
 
 _project_in_graph.register_autograd(
-    lambda ctx, grad: eager.Projection.backward(ctx, grad),
+    lambda ctx, grad: (eager.Projection.definition(grad, *ctx.saved_tensors), None),
     setup_context=lambda ctx, inputs, output: ctx.save_for_backward(output),
 )
 

@@ -2,155 +2,96 @@
 
 import torch
 
-from .._dispatch import kernels, needs_reference
+from .._backends import OwnGradient, check_classes
+from .._dispatch import kernels
 from .eager import centre
-from .reference import as_point, project
+from .reference import fenchel_young_gradient
 
 
-class Projection(torch.autograd.Function):
-    """Projection of which backward touches only what it depends on, and can be differentiated.
-
-    Parameters
-    ----------
-    scores : Tensor of shape (n_samples, n_classes)
-        Fit for the compiled kernels.
-    k : number or Tensor of shape (n_samples,)
-    """
+class Projection(OwnGradient):
+    """The projection of float32, `k` a number or of each row, of which backward touches little."""
 
     @staticmethod
-    def forward(ctx, scores, k):
+    def compute(scores, k):
         scores = scores.contiguous()
-        n_rows, n_classes = scores.shape
         q = torch.empty_like(scores)
-        capacity = _room(scores, 32) if ctx.needs_input_grad[0] else 0
-        places = scores.new_empty(capacity, dtype=torch.int64)
         sizes = k.to("cpu", torch.float64).contiguous() if isinstance(k, torch.Tensor) else None
-        n_places = kernels.project_rows(
-            scores.data_ptr(),
-            0 if sizes is None else sizes.data_ptr(),
-            k if sizes is None else 0.0,
-            n_rows,
-            n_classes,
-            q.data_ptr(),
-            places.data_ptr(),
-            capacity,
-        )
-        ctx.shape = scores.shape
-        if n_places > capacity:
-            ctx.save_for_backward(q, None)
-        else:
-            ctx.save_for_backward(None, places[:n_places].clone())
-        return q
+        places = _room(scores, scores.numel() // 32 if scores.shape[1] >= 256 else 0)
+        given = scores, sizes, k if sizes is None else 0.0, *scores.shape
+        n_places = kernels.project_rows(*given, q, places, len(places))
+        if n_places > len(places):
+            return q, (q, None), scores.shape
+        return q, (None, places[:n_places].clone()), scores.shape
 
     @staticmethod
-    def backward(ctx, grad):
-        q, places = ctx.saved_tensors
-        if needs_reference(grad):
-            return centre(grad, _inside(q, places, grad)), None
+    def gradient(grad, q, places, *shape):
         if q is not None:
             grad = grad.contiguous()
-        result = grad.new_empty(ctx.shape)
-        kernels.project_gradient_rows(
-            grad.data_ptr(),
-            *grad.stride(),
-            0 if q is None else q.data_ptr(),
-            0 if places is None else places.data_ptr(),
-            0 if places is None else len(places),
-            *ctx.shape,
-            result.data_ptr(),
-        )
-        return result, None
-
-
-def _room(scores, share):
-    """Return how many places to list: few, unless rows are short."""
-    return scores.numel() // share if scores.shape[1] >= 8 * share else 0
-
-
-def _inside(q, places, grad):
-    """Return the indicator of the entries strictly between 0 and 1."""
-    if q is not None:
-        return q.detach().frac().sign_()
-    inside = places.new_zeros(grad.shape, dtype=grad.dtype)
-    inside.view(-1)[places] = 1
-    return inside
-
-
-class FenchelYoung(torch.autograd.Function):
-    """Fenchel-Young loss of the projection, of which backward touches only what it depends on.
-
-    Parameters
-    ----------
-    scores : Tensor of shape (n_samples, n_classes)
-        Fit for the compiled kernels.
-    target : LongTensor of shape (n_samples,), or Tensor of shape (n_samples, n_classes)
-        Classes, or indicators.
-    shared : bool
-        Whether the labels of an indicator share one unit.
-    """
+        result = grad.new_empty(shape)
+        n_places = 0 if places is None else len(places)
+        given = grad, *grad.stride(), q, places, n_places, *shape
+        kernels.project_gradient_rows(*given, result)
+        return result
 
     @staticmethod
-    def forward(ctx, scores, target, shared):
-        ctx.shared = shared
-        losses = scores.new_empty(len(scores))
-        wanted = ctx.needs_input_grad[0]
-        capacity = max(_room(scores, 16), min(scores.numel(), 64 * len(scores))) if wanted else 0
-        places = scores.new_empty(capacity, dtype=torch.int64)
-        values = scores.new_empty(capacity)
-        n_places = _run_fenchel_young(scores, target, shared, losses, places, values)
-        if n_places < 0:
-            raise ValueError(f"target must lie in [0, {scores.shape[1] - 1}].")
-        listed = n_places <= capacity
-        found = [x[:n_places].clone() for x in (places, values)] if listed else []
-        ctx.save_for_backward(scores, target, *found)
-        return losses
+    def definition(grad, q, places, *shape):
+        if q is not None:
+            return centre(grad, q.detach().frac().sign_())
+        inside = places.new_zeros(shape, dtype=grad.dtype)
+        inside.view(-1)[places] = 1
+        return centre(grad, inside)
+
+
+def _room(scores, n_places):
+    """Return where so many places in the scores can be listed, if a gradient will need them."""
+    return scores.new_empty(n_places if scores.requires_grad else 0, dtype=torch.int64)
+
+
+class FenchelYoung(OwnGradient):
+    """Do what :func:`..fenchel_young_loss` does, on float32; backward touches little."""
 
     @staticmethod
-    def backward(ctx, grad):
-        scores, target, *found = ctx.saved_tensors
-        if needs_reference(grad):
-            point, k = as_point(target, scores, ctx.shared)
-            return grad[:, None] * (project(scores, k) - point), None, None
+    def compute(scores, target, shared):
+        if target.shape != scores.shape[: target.ndim]:
+            raise ValueError(
+                f"target must have the shape of input, {tuple(scores.shape)}, or hold one class "
+                f"per row, got {tuple(target.shape)}."
+            )
+        n_rows, n_classes = scores.shape
+        share = scores.numel() // 16 if n_classes >= 128 else 0
+        places = _room(scores, max(share, min(scores.numel(), 64 * n_rows)))
+        values = scores.new_empty(len(places))
+        losses = scores.new_empty(n_rows)
+        listing = losses, places, values, len(places)
+        n_places = _run(scores, target, shared, listing, (None, 0, None))
+        check_classes(n_places < 0, target, n_classes)
+        listed = n_places <= len(places)
+        found = [x[:n_places].clone() for x in (places, values)] if listed else [None, None]
+        return losses, (scores, target, *found), (shared,)
+
+    @staticmethod
+    def gradient(grad, scores, target, places, values, shared):
         result = grad.new_empty(scores.shape)
-        if not found:
-            _run_fenchel_young(scores, target, ctx.shared, grad=grad, gradient=result)
-            return result, None, None
-        places, values = found
-        kernels.spread_rows(
-            grad.data_ptr(),
-            grad.stride(0),
-            places.data_ptr(),
-            values.data_ptr(),
-            len(places),
-            *scores.shape,
-            result.data_ptr(),
-        )
-        return result, None, None
+        given = grad, grad.stride(0)
+        if places is None:
+            _run(scores, target, shared, (None, None, None, 0), (*given, result))
+        else:
+            found = places, values, len(places)
+            kernels.spread_rows(*given, *found, *scores.shape, result)
+        return result
+
+    @staticmethod
+    def definition(grad, scores, target, places, values, shared):
+        return fenchel_young_gradient(grad, scores, target, shared)
 
 
-def _run_fenchel_young(
-    scores, target, shared, losses=None, places=None, values=None, grad=None, gradient=None
-):
-    """Compute losses and list their gradient, or write the gradient itself."""
-    if target.shape != scores.shape[: target.ndim]:
-        raise ValueError(
-            f"target must have the shape of input, {tuple(scores.shape)}, or hold one class per "
-            f"row, got {tuple(target.shape)}."
-        )
+def _run(scores, target, shared, listing, spreading):
+    """Compute losses and list their gradient, or write the gradient itself; one may be None."""
     scores, is_class = scores.contiguous(), target.ndim == 1
     target = target.to("cpu", torch.int64 if is_class else torch.float32).contiguous()
-    address, listing = target.data_ptr(), places is not None
-    return kernels.fenchel_young_rows(
-        scores.data_ptr(),
-        0 if is_class else address,
-        address if is_class else 0,
-        shared,
-        *scores.shape,
-        losses.data_ptr() if listing else 0,
-        places.data_ptr() if listing else 0,
-        values.data_ptr() if listing else 0,
-        len(places) if listing else 0,
-        0 if listing else grad.data_ptr(),
-        0 if listing else grad.stride(0),
-        0 if listing else gradient.data_ptr(),
-    )
+    targets = (None, target) if is_class else (target, None)
+    given = scores, *targets, shared, *scores.shape
+    return kernels.fenchel_young_rows(*given, *listing, *spreading)
+
+
+project, fenchel_young = Projection.apply, FenchelYoung.apply

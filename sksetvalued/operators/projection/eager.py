@@ -6,8 +6,15 @@ alone where they are enough, and autograd keeps one tensor of the size of the sc
 
 import torch
 
-from .._dispatch import is_eager
-from .reference import find_threshold, loss_of, project, subtract
+from .._backends import OwnGradient
+from .reference import (
+    as_point,
+    as_sizes,
+    fenchel_young_gradient,
+    find_threshold,
+    loss_of,
+    subtract,
+)
 
 #: Entries of the scores treated together.
 _AT_ONCE = 1 << 16
@@ -41,32 +48,26 @@ def _shift(scores, k):
     return subtract(scores, *threshold_of(scores, k))
 
 
-class Projection(torch.autograd.Function):
-    """Projection that keeps its result for backward, which can be differentiated.
-
-    Parameters
-    ----------
-    scores : Tensor of shape (n_samples, n_classes)
-    k : Tensor of shape (n_samples,)
-    """
+class Projection(OwnGradient):
+    """Do what :func:`.reference.project` does, keeping nothing but its result."""
 
     @staticmethod
-    def forward(ctx, scores, k):
-        q = torch.empty_like(scores)
+    def compute(scores, k):
+        q, k = torch.empty_like(scores), as_sizes(k, scores).expand(len(scores))
         for rows in _slices(scores):
             torch.clamp(_shift(scores[rows], k[rows]), 0, 1, out=q[rows])
-        ctx.save_for_backward(q)
-        return q
+        return q, (q,), ()
 
     @staticmethod
-    def backward(ctx, grad):
-        (q,) = ctx.saved_tensors
-        if torch.is_grad_enabled() or not is_eager(grad):
-            return centre(grad, q.detach().frac().sign_()), None
+    def gradient(grad, q):
         result = torch.empty_like(q)
         for rows in _slices(q):
             result[rows] = centre(grad[rows], q[rows].frac().sign_())
-        return result, None
+        return result
+
+    @staticmethod
+    def definition(grad, q):
+        return centre(grad, q.detach().frac().sign_())
 
 
 def centre(grad, inside):
@@ -76,30 +77,27 @@ def centre(grad, inside):
     return kept.addcmul(mean, inside, value=-1)
 
 
-class FenchelYoung(torch.autograd.Function):
-    """Loss that keeps its gradient for backward.
-
-    Parameters
-    ----------
-    scores, point : Tensors of shape (n_samples, n_classes)
-    k : Tensor of shape (n_samples,)
-    """
+class FenchelYoung(OwnGradient):
+    """Do what :func:`.reference.fenchel_young` does, keeping the gradient of the losses."""
 
     @staticmethod
-    def forward(ctx, scores, point, k):
+    def compute(scores, target, shared):
+        point, k = as_point(target, scores, shared)
         gap, losses = torch.empty_like(scores), scores.new_zeros(len(scores))
         for rows in _slices(scores):
             d = _shift(scores[rows], k[rows])
             q = torch.clamp(d, 0, 1, out=gap[rows])
             beyond = d.sub_(q)
             losses[rows] = loss_of(beyond, q.sub_(point[rows]))
-        ctx.save_for_backward(scores, k, gap)
-        return losses
+        return losses, (scores, target, gap), (shared,)
 
     @staticmethod
-    def backward(ctx, grad):
-        scores, k, gap = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            q = project(scores, k)
-            gap = gap + (q - q.detach())
-        return grad[:, None] * gap, None, None
+    def gradient(grad, scores, target, gap, shared):
+        return grad[:, None] * gap
+
+    @staticmethod
+    def definition(grad, scores, target, gap, shared):
+        return fenchel_young_gradient(grad, scores, target, shared)
+
+
+project, fenchel_young = Projection.apply, FenchelYoung.apply

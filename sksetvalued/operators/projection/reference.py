@@ -77,9 +77,9 @@ def project(scores, k):
     Parameters
     ----------
     scores : Tensor of shape (..., n_classes)
-    k : Tensor of shape (...) or ()
+    k : float, or Tensor of shape (...) or ()
     """
-    return shift_and_project(scores, k)[1]
+    return shift_and_project(scores, as_sizes(k, scores))[1]
 
 
 def loss_of(beyond, gap):
@@ -93,16 +93,17 @@ def loss_of(beyond, gap):
     return (beyond.masked_fill(gap == 0, 0).add(gap, alpha=0.5) * gap).sum(-1)
 
 
-def fenchel_young(scores, point, k):
-    """Return the loss of rows against points of the top-K simplex; its gradient is q - p.
-
-    Parameters
-    ----------
-    scores, point : Tensors of shape (..., n_classes)
-    k : Tensor of shape (...)
-    """
+def fenchel_young(scores, target, shared):
+    """Do what :func:`..fenchel_young_loss` does; the gradient is q - p."""
+    point, k = as_point(target, scores, shared)
     d, q = shift_and_project(scores, k)
     return loss_of(d - q, q - point)
+
+
+def fenchel_young_gradient(grad, scores, target, shared):
+    """Return the gradient of the losses in the scores times `grad`."""
+    point, k = as_point(target, scores, shared)
+    return grad[:, None] * (project(scores, k) - point)
 
 
 def as_sizes(k, scores):

@@ -14,14 +14,18 @@ import torch
 import triton
 import triton.language as tl
 
+from .._backends import OwnGradient
 from .._triton_rows import (
     STAGES,
     join_largest,
     keep_largest,
+    launch,
     load_scores,
     plan_lanes,
     with_contiguous_rows,
 )
+from .eager import centre
+from .reference import as_point, fenchel_young_gradient
 
 #: Steps end here at the latest.
 _MAX_STEPS = tl.constexpr(200)
@@ -29,8 +33,6 @@ _MAX_STEPS = tl.constexpr(200)
 _TOLERANCE = tl.constexpr(4 * torch.finfo(torch.float32).eps)
 #: The largest number in single precision.
 _LARGEST = tl.constexpr(torch.finfo(torch.float32).max)
-#: How kernels are compiled.
-SETTINGS = {"enable_fp_fusion": True}
 #: Classes of a program that writes a part of a row.
 _PART = 2048
 
@@ -181,7 +183,7 @@ def _project_kernel(
 
 @triton.jit
 def _loss_gradient_kernel(
-    grad, scores, row_stride, n_classes, point, coarse, fine, out, TILE: tl.constexpr
+    scores, row_stride, n_classes, grad, point, coarse, fine, out, TILE: tl.constexpr
 ):
     """Write the projection minus `point`, times the gradient of the loss: a part of a row."""
     row = tl.program_id(0).to(tl.int64)
@@ -197,7 +199,7 @@ def _loss_gradient_kernel(
 
 @triton.jit
 def _centre_kernel(
-    grad, grad_stride, scores, row_stride, n_classes, coarse, fine, out, TILE: tl.constexpr
+    scores, row_stride, n_classes, grad, grad_stride, coarse, fine, out, TILE: tl.constexpr
 ):
     """Write `grad` minus its mean over the entries strictly between 0 and 1, and 0 elsewhere."""
     row = tl.program_id(0).to(tl.int64)
@@ -224,123 +226,60 @@ def _centre_kernel(
 def _project(scores, k, point, out):
     """Launch the kernel; return the threshold as two tensors of shape (n_samples, 1)."""
     n_rows, n_classes = scores.shape
-    scores = with_contiguous_rows(scores)
     if isinstance(k, torch.Tensor):
         sizes = k.to(scores.device, torch.float64)
     else:
-        sizes = torch.full((n_rows,), k, dtype=torch.float64, device=scores.device)
+        sizes = scores.new_full((n_rows,), k, dtype=torch.float64)
     terms = [scores.new_empty(n_rows, 1) for _ in range(2)]
-    lanes, warps = plan_lanes(n_classes)
-    if scores.numel():
-        with torch.cuda.device_of(scores):
-            _project_kernel[(n_rows,)](
-                scores,
-                scores.stride(0),
-                n_classes,
-                sizes,
-                sizes.stride(0),
-                point,
-                *terms,
-                out,
-                TILE=lanes,
-                LOSS=point is not None,
-                num_warps=warps,
-                **SETTINGS,
-            )
+    given = sizes, sizes.stride(0), point
+    options = {"LOSS": point is not None, **plan_lanes(n_classes)}
+    launch(_project_kernel, (n_rows,), scores, *given, *terms, out, **options)
     return terms
 
 
-class _Centred(torch.autograd.Function):
-    """The Jacobian of the projection, a symmetric linear map, times a gradient."""
+class Projection(OwnGradient):
+    """The projection of float32 that writes nothing but its result, forward and backward."""
 
     @staticmethod
-    def forward(ctx, grad, scores, coarse, fine):
-        ctx.save_for_backward(scores, coarse, fine)
-        grad, scores = with_contiguous_rows(grad), with_contiguous_rows(scores)
-        n_rows, n_classes = scores.shape
-        out = scores.new_empty(n_rows, n_classes)
-        lanes, warps = plan_lanes(n_classes)
-        if scores.numel():
-            with torch.cuda.device_of(scores):
-                _centre_kernel[(n_rows,)](
-                    grad,
-                    grad.stride(0),
-                    scores,
-                    scores.stride(0),
-                    n_classes,
-                    coarse,
-                    fine,
-                    out,
-                    TILE=lanes,
-                    num_warps=warps,
-                    **SETTINGS,
-                )
+    def compute(scores, k):
+        q = scores.new_empty(scores.shape)
+        return q, (scores, *_project(scores, k, None, q)), ()
+
+    @staticmethod
+    def gradient(grad, scores, coarse, fine):
+        grad, out = with_contiguous_rows(grad), scores.new_empty(scores.shape)
+        given = grad, grad.stride(0), coarse, fine
+        launch(_centre_kernel, (len(grad),), scores, *given, out, **plan_lanes(grad.shape[1]))
         return out
 
     @staticmethod
-    def backward(ctx, grad):
-        return _Centred.apply(grad, *ctx.saved_tensors), None, None, None
+    def definition(grad, scores, coarse, fine):
+        shifted = (scores - coarse) - fine
+        return centre(grad, ((shifted > 0) & (shifted < 1)).to(grad.dtype))
 
 
-class Projection(torch.autograd.Function):
-    """Projection that writes nothing but its result, forward and backward.
-
-    Parameters
-    ----------
-    scores : Tensor of shape (n_samples, n_classes)
-        In single precision.
-    k : number or Tensor of shape (n_samples,)
-    """
+class FenchelYoung(OwnGradient):
+    """Do what :func:`.reference.fenchel_young` does, on float32; the gradient is written once."""
 
     @staticmethod
-    def forward(ctx, scores, k):
-        q = scores.new_empty(scores.shape)
-        ctx.save_for_backward(scores, *_project(scores, k, None, q))
-        return q
-
-    @staticmethod
-    def backward(ctx, grad):
-        return _Centred.apply(grad, *ctx.saved_tensors), None
-
-
-class FenchelYoung(torch.autograd.Function):
-    """Loss of scores against points of the top-K simplex; its gradient is written once.
-
-    Parameters
-    ----------
-    scores, point : Tensors of shape (n_samples, n_classes)
-        In single precision.
-    k : Tensor of shape (n_samples,)
-    """
-
-    @staticmethod
-    def forward(ctx, scores, point, k):
+    def compute(scores, target, shared):
+        point, k = as_point(target, scores, shared)
         point = point.contiguous()
         losses = scores.new_empty(len(scores))
-        ctx.save_for_backward(scores, point, k, *_project(scores, k, point, losses))
-        return losses
+        threshold = _project(scores, k, point, losses)
+        return losses, (scores, target, point, *threshold), (shared,)
 
     @staticmethod
-    def backward(ctx, grad):
-        scores, point, k, coarse, fine = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            return grad[:, None] * (Projection.apply(scores, k) - point), None, None
-        n_rows, n_classes = scores.shape
-        scores = with_contiguous_rows(scores)
-        out = scores.new_empty(n_rows, n_classes)
-        if scores.numel():
-            with torch.cuda.device_of(scores):
-                _loss_gradient_kernel[(n_rows, triton.cdiv(n_classes, _PART))](
-                    grad.contiguous(),
-                    scores,
-                    scores.stride(0),
-                    n_classes,
-                    point,
-                    coarse,
-                    fine,
-                    out,
-                    TILE=_PART,
-                    num_warps=4,
-                    **SETTINGS,
-                )
-        return out, None, None
+    def gradient(grad, scores, target, point, coarse, fine, shared):
+        out = scores.new_empty(scores.shape)
+        grid = len(scores), triton.cdiv(scores.shape[1], _PART)
+        given = grad.contiguous(), point, coarse, fine
+        launch(_loss_gradient_kernel, grid, scores, *given, out, TILE=_PART, num_warps=4)
+        return out
+
+    @staticmethod
+    def definition(grad, scores, target, point, coarse, fine, shared):
+        return fenchel_young_gradient(grad, scores, target, shared)
+
+
+project, fenchel_young = Projection.apply, FenchelYoung.apply

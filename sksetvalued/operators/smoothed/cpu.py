@@ -2,63 +2,32 @@
 
 import torch
 
-from .. import _dispatch
+from .._backends import OwnGradient, check_classes
+from .._dispatch import kernels
 from . import reference
 
 
-class SmoothedHinge(torch.autograd.Function):
-    """Do what :func:`.reference.smoothed_hinge` does, in one pass each way.
-
-    Parameters
-    ----------
-    scores : Tensor of shape (n_samples, n_classes)
-        In single precision.
-    target : LongTensor of shape (n_samples,)
-    k : int, in [1, n_classes - 1]
-    tau, margin : float
-    """
+class SmoothedHinge(OwnGradient):
+    """Do what :func:`.reference.smoothed_hinge` does, on float32, in one pass each way."""
 
     @staticmethod
-    def forward(ctx, scores, target, k, tau, margin):
+    def compute(scores, target, k, tau, margin):
         rows, target = scores.contiguous(), target.contiguous()
-        n_rows, n_classes = rows.shape
-        losses = rows.new_empty(n_rows)
-        saved = rows.new_empty(n_rows, _dispatch.kernels.smoothed_width(n_classes, k))
-        n_bad = _dispatch.kernels.smoothed_rows(
-            rows.data_ptr(),
-            target.data_ptr(),
-            n_rows,
-            n_classes,
-            k,
-            tau,
-            margin,
-            losses.data_ptr(),
-            saved.data_ptr(),
-        )
-        if n_bad:
-            raise ValueError(f"target must lie in [0, {n_classes - 1}].")
-        ctx.save_for_backward(scores, target, saved)
-        ctx.parameters = k, tau, margin
-        return losses
+        losses = rows.new_empty(len(rows))
+        saved = rows.new_empty(len(rows), kernels.smoothed_width(rows.shape[1], k))
+        numbers = *rows.shape, k, tau, margin
+        n_wrong = kernels.smoothed_rows(rows, target, *numbers, losses, saved)
+        check_classes(n_wrong, target, rows.shape[1])
+        return losses, (scores, target, saved), (k, tau, margin)
 
     @staticmethod
-    def backward(ctx, grad):
-        scores, target, saved = ctx.saved_tensors
-        k, tau, margin = ctx.parameters
-        if _dispatch.needs_reference(grad):
-            result = reference.gradient(grad, scores, target, k, tau, margin)
-            return result, None, None, None, None
+    def gradient(grad, scores, target, saved, k, tau, _):
         rows = scores.contiguous()
         result = torch.empty_like(rows)
-        _dispatch.kernels.smoothed_gradient_rows(
-            grad.data_ptr(),
-            grad.stride(0),
-            rows.data_ptr(),
-            target.data_ptr(),
-            saved.data_ptr(),
-            *rows.shape,
-            k,
-            tau,
-            result.data_ptr(),
-        )
-        return result, None, None, None, None
+        given = grad, grad.stride(0), rows, target, saved, *rows.shape, k, tau
+        kernels.smoothed_gradient_rows(*given, result)
+        return result
+
+    @staticmethod
+    def definition(grad, scores, target, _, *parameters):
+        return reference.gradient(grad, scores, target, *parameters)

@@ -28,21 +28,12 @@ import torch
 import triton
 import triton.language as tl
 
-from .. import _dispatch
-from .._triton_rows import (
-    STAGES,
-    join_largest,
-    keep_largest,
-    ordered_keys,
-    plan_lanes,
-    with_contiguous_rows,
-)
+from .._backends import OwnGradient
+from .._triton_rows import STAGES, join_largest, keep_largest, launch, ordered_keys, plan_lanes
 from . import reference
 
 #: Powers of the odds below the cut that matter.
 _MAX_POWERS = 16
-#: How kernels are compiled.
-SETTINGS = {"enable_fp_fusion": True}
 #: Classes of a program that writes a part of a row.
 _PART = 1024
 #: Steps of Newton's method for the tilt, which need not be exact.
@@ -312,16 +303,16 @@ def _value_kernel(
 
 @triton.jit
 def _gradient_kernel(
-    grad,
     scores,
     row_stride,
     n_classes,
     targets,
     cooling,
     circle,
+    n_points,
+    grad,
     saved,
     out,
-    n_points,
     SIGN: tl.constexpr,
     N_POWERS: tl.constexpr,
     N_NODES: tl.constexpr,
@@ -417,101 +408,42 @@ def plan_powers(rank):
     return min(rank, _MAX_POWERS), least, triton.next_power_of_2(2 * least)
 
 
-def _forward(scores, target, k, tau, margin):
-    """Launch the kernel; return the losses and what the gradient needs."""
-    scores, target = with_contiguous_rows(scores), target.contiguous()
-    n_rows, n_classes = scores.shape
-    sign = -1 if 2 * k > n_classes else 1
-    rank = n_classes - k if sign < 0 else k
-    n_powers, least, n_head = plan_powers(rank)
-    circle, _ = make_constants(rank, n_classes - 1, n_powers, scores.device)
-    lanes, warps = plan_lanes(n_classes)
-    work = scores.new_empty(n_rows, 3 * n_head)
-    losses = scores.new_empty(n_rows)
-    saved = scores.new_empty(n_rows, 4 + 2 * circle.shape[1] + n_powers)
-    with torch.cuda.device_of(scores):
-        _value_kernel[(n_rows,)](
-            scores,
-            scores.stride(0),
-            n_classes,
-            target,
-            rank,
-            least,
-            k,
-            1 / (k * tau),
-            float(margin),
-            float(tau),
-            circle,
-            work,
-            losses,
-            saved,
-            SIGN=sign,
-            N_POWERS=n_powers,
-            N_NODES=circle.shape[1],
-            HEAD=n_head,
-            TILE=lanes,
-            num_warps=warps,
-            **SETTINGS,
-        )
-    return losses, saved
-
-
-def _backward(grad, scores, target, k, tau, saved):
-    """Launch the kernel of the gradient."""
-    scores, target = with_contiguous_rows(scores), target.contiguous()
-    n_rows, n_classes = scores.shape
-    sign = -1 if 2 * k > n_classes else 1
-    rank = n_classes - k if sign < 0 else k
+def _plan(scores, k):
+    """Return the rank that counts, the constants of the nodes, how many there are, and options."""
+    n_classes = scores.shape[1]
+    rank, sign = (n_classes - k, -1) if 2 * k > n_classes else (k, 1)
     n_powers, _, _ = plan_powers(rank)
     circle, n_points = make_constants(rank, n_classes - 1, n_powers, scores.device)
-    out = scores.new_empty(n_rows, n_classes)
-    with torch.cuda.device_of(scores):
-        _gradient_kernel[(n_rows, triton.cdiv(n_classes, _PART))](
-            grad.contiguous(),
-            scores,
-            scores.stride(0),
-            n_classes,
-            target,
-            1 / (k * tau),
-            circle,
-            saved,
-            out,
-            n_points,
-            SIGN=sign,
-            N_POWERS=n_powers,
-            N_NODES=circle.shape[1],
-            TILE=_PART,
-            num_warps=4,
-            **SETTINGS,
-        )
-    return out
+    return rank, circle, n_points, {"SIGN": sign, "N_POWERS": n_powers, "N_NODES": circle.shape[1]}
 
 
-class SmoothedHinge(torch.autograd.Function):
-    """Do what :func:`.reference.smoothed_hinge` does, on rows that are there.
-
-    Parameters
-    ----------
-    scores : Tensor of shape (n_samples, n_classes)
-        In single precision.
-    target : LongTensor of shape (n_samples,)
-    k : int, in [1, n_classes - 1]
-    tau, margin : float
-    """
+class SmoothedHinge(OwnGradient):
+    """Do what :func:`.reference.smoothed_hinge` does, on float32."""
 
     @staticmethod
-    def forward(ctx, scores, target, k, tau, margin):
-        losses, saved = _forward(scores, target, k, tau, margin)
-        ctx.save_for_backward(scores, target, saved)
-        ctx.parameters = k, tau, margin
-        return losses
+    def compute(scores, target, k, tau, margin):
+        target = target.contiguous()
+        n_rows, n_classes = scores.shape
+        rank, circle, _, options = _plan(scores, k)
+        n_powers, least, n_head = plan_powers(rank)
+        options |= {"HEAD": n_head, **plan_lanes(n_classes)}
+        work = scores.new_empty(n_rows, 3 * n_head)
+        losses = scores.new_empty(n_rows)
+        saved = scores.new_empty(n_rows, 4 + 2 * circle.shape[1] + n_powers)
+        numbers = rank, least, k, 1 / (k * tau), float(margin), float(tau)
+        out = circle, work, losses, saved
+        launch(_value_kernel, (n_rows,), scores, target, *numbers, *out, **options)
+        return losses, (scores, target, saved), (k, tau, margin)
 
     @staticmethod
-    def backward(ctx, grad):
-        scores, target, saved = ctx.saved_tensors
-        k, tau, margin = ctx.parameters
-        if _dispatch.needs_reference(grad):
-            result = reference.gradient(grad, scores, target, k, tau, margin)
-        else:
-            result = _backward(grad, scores, target, k, tau, saved)
-        return result, None, None, None, None
+    def gradient(grad, scores, target, saved, k, tau, _):
+        _, circle, n_points, options = _plan(scores, k)
+        out = scores.new_empty(scores.shape)
+        grid = len(scores), triton.cdiv(scores.shape[1], _PART)
+        given = target, 1 / (k * tau), circle, n_points, grad.contiguous(), saved
+        launch(_gradient_kernel, grid, scores, *given, out, TILE=_PART, num_warps=4, **options)
+        return out
+
+    @staticmethod
+    def definition(grad, scores, target, _, *parameters):
+        return reference.gradient(grad, scores, target, *parameters)
