@@ -290,6 +290,27 @@ def test_callbacks_that_cannot_be_copied_are_shared(data):
     assert [name for name, _ in again.net_.callbacks_ if name == "tracker"] == []
 
 
+class Remote(Callback):
+    """Is its own copy, and cannot be read from a pickle, as a run of Weights & Biases is."""
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __getstate__(self):
+        return {"run": "there"}
+
+    def __setstate__(self, state):
+        raise RuntimeError("no run is there")
+
+
+def test_callbacks_that_cannot_be_read_from_a_pickle_are_no_part_of_it(data):
+    clf = classifier(callbacks=[Remote()], max_epochs=2).fit(*data)
+    with pytest.raises(TypeError, match=r"callbacks holds Remote.*no run is there"):
+        pickle.dumps(clf)
+    again = pickle.loads(pickle.dumps(clf.set_params(callbacks=None)))
+    assert same_weights(weights_of(clf), weights_of(again))
+
+
 def test_callbacks_that_only_watch_work(data, capsys):
     watching = [PrintLog(), EpochTimer(), ProgressBar()]
     clf = classifier(validation_fraction=0.2, callbacks=watching).fit(*data)

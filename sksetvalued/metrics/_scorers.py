@@ -26,6 +26,11 @@ class SetScorer:
     def __init__(self, **params):
         self._params = params
 
+    @property
+    def __name__(self):
+        # By which reports of other libraries call a scorer.
+        return self._name
+
     def __call__(self, estimator, X, y=None, sample_weight=None):
         """Return the score of `estimator` on X and y.
 

@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import pickle
 from functools import partial
 from numbers import Integral
 
@@ -79,7 +80,7 @@ def check_movable(callbacks):
     """Raise if callbacks of an estimator hold what no file or other process can."""
     for callback in callbacks if isinstance(callbacks, list | tuple) else ():
         bare = bare_callback(callback)
-        error = why_not_copied(bare)
+        error = why_not_moved(bare)
         if error is not None:
             raise TypeError(
                 f"callbacks holds {type(bare).__name__}, which no file and no other process can "
@@ -93,6 +94,25 @@ def why_not_copied(value):
     try:
         copy.deepcopy(value)
     except Exception as error:  # whatever the value raises
+        return error
+    return None
+
+
+def why_not_moved(value):
+    """Return the error that copying a value, or reading its pickle, raises; None if neither does.
+
+    A class that cannot be pickled at all, such as one of a function, is left to the pickle.
+    """
+    error = why_not_copied(value)
+    if error is not None:
+        return error
+    try:
+        content = pickle.dumps(value)
+    except Exception:
+        return None
+    try:
+        pickle.loads(content)
+    except Exception as error:  # runs of trackers are attached to, which may not be there
         return error
     return None
 

@@ -10,7 +10,7 @@ from skorch import NeuralNet
 from skorch.callbacks import Callback, EpochScoring, LRScheduler
 from skorch.exceptions import SkorchException
 
-from ._callbacks import OWN, AveragedWeights, bare_callback, why_not_copied
+from ._callbacks import OWN, AveragedWeights, bare_callback, why_not_moved
 from ._data import TrainingSet, make_batches
 
 
@@ -421,10 +421,10 @@ class SetNet(NeuralNet):
 
 
 def _without_shared(callbacks):
-    """Return the callbacks that can be copied: the others hold what a pickle cannot."""
+    """Return the callbacks that can be read again: the others hold what a pickle cannot."""
     kept = []
     for callback in callbacks:
         bare = bare_callback(callback)
-        if isinstance(bare, OWN) or why_not_copied(bare) is None:
+        if isinstance(bare, OWN) or why_not_moved(bare) is None:
             kept.append(callback)
     return kept

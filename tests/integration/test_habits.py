@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import make_blobs
 from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
-from sklearn.pipeline import Pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
 from skorch.callbacks import Checkpoint, EpochScoring, PrintLog
 from skorch.hf import HuggingfacePretrainedTokenizer, HuggingfaceTokenizer
 
@@ -72,6 +73,22 @@ def test_the_callbacks_of_skorch_as_they_are(tmp_path, capsys):
     search = GridSearchCV(clf.set_params(callbacks=callbacks), {"lr": [0.01, 0.1]}, cv=2)
     search.set_params(scoring=average_k_scorer(k=2), error_score="raise").fit(X, Y)
     assert len(logged(writer)["Loss/train_loss"]) == 3 * 6
+
+
+def test_a_run_of_weights_and_biases(tmp_path, monkeypatch):
+    wandb = pytest.importorskip("wandb", reason="extra 'integration' is missing")
+    from skorch.callbacks import WandbLogger
+
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    with wandb.init(project="sets", mode="offline", dir=tmp_path) as run:
+        params = {"max_epochs": 3, "validation_fraction": 0.2, "random_state": 0}
+        clf = AverageKClassifier(1.5, callbacks=[WandbLogger(run)], **params).fit(X, Y)
+        assert run.summary["train_loss"] == pytest.approx(clf.history_[-1]["train_loss"])
+        assert run.step == 3
+    with pytest.raises(TypeError, match="WandbLogger, which no file.*attach"):
+        pickle.dumps(clf)
+    again = pickle.loads(pickle.dumps(clf.set_params(callbacks=None)))
+    np.testing.assert_array_equal(again.predict_set(X), clf.predict_set(X))
 
 
 def test_callbacks_where_the_epochs_are_searched(tmp_path):
@@ -160,13 +177,23 @@ def test_cross_validate_with_scorers_of_ours():
     assert (scores["test_top"] > 0.5).all()
 
 
-def test_reports_of_skore():
-    skore = pytest.importorskip("skore", reason="skore is not there")
+def test_reports_of_skore_hold_scorers_of_ours():
+    skore = pytest.importorskip("skore", reason="extra 'integration' is missing")
     clf = AverageKClassifier(1.5, max_epochs=3, random_state=0)
-    report = skore.EstimatorReport(
-        clf, X_train=X[:100], y_train=Y[:100], X_test=X[100:], y_test=Y[100:]
+    new = {"X_test": X[100:], "y_test": Y[100:]}
+    report = skore.EstimatorReport(clf, X_train=X[:100], y_train=Y[:100], **new)
+    report.metrics.add(top_k_scorer(k=2))
+    report.metrics.add(set_size_scorer(), name="size", greater_is_better=False)
+    found = report.metrics.summarize().frame()
+    model = report.estimator_
+    assert found["top_k_scorer"] == top_k_scorer(k=2)(model, X[100:], Y[100:])
+    assert found["size"] == model.predict_set(X[100:]).sum(1).mean()
+    folds = skore.CrossValidationReport(make_pipeline(StandardScaler(), clf), X, Y, splitter=3)
+    folds.metrics.add(top_k_scorer(k=2))
+    means = folds.metrics.summarize(metric="top_k_scorer").frame()
+    assert means.iloc[0, 0] == pytest.approx(
+        cross_val_score(folds.estimator, X, Y, cv=3, scoring=top_k_scorer(k=2)).mean()
     )
-    assert report.metrics.accuracy() > 0.2
 
 
 ON_TENSORS = """

@@ -73,3 +73,14 @@ def test_a_model_whose_predictions_are_sets(run, pipeline, tmp_path):
     )
     loaded = mlflow.pyfunc.load_model(info.model_uri)
     np.testing.assert_array_equal(loaded.predict(X), predict_set(pipeline, X))
+
+
+def test_the_logger_of_skorch_writes_each_epoch(run):
+    from skorch.callbacks import MlflowLogger
+
+    callbacks = [MlflowLogger(create_artifact=False, terminate_after_train=False)]
+    clf = AverageKClassifier(k=2, max_epochs=3, callbacks=callbacks, random_state=0).fit(X, y)
+    name = run.info.run_id
+    logged = mlflow.MlflowClient().get_metric_history(name, "train_loss")
+    np.testing.assert_allclose([m.value for m in logged], clf.history_[:, "train_loss"])
+    assert mlflow.get_run(name).info.status == "RUNNING"
