@@ -234,6 +234,15 @@ class TestForgedSteps:
         with pytest.raises(ValueError, match="categories are"):
             self.forged(model, tmp_path, (*steps, "step", "fitted", "dict", name), value)
 
+    def test_parts_that_do_not_belong_together(self, tmp_path):
+        model = PlugInClassifier(LINEAR, rules.AverageK(1.5)).fit(X, Y)
+        rule = ("model", "plug-in", "fitted", "dict", "rule_", "rule", "document", "fitted")
+        with pytest.raises(ValueError, match="its rule is of 2 classes, not of"):
+            self.forged(model, tmp_path, (*rule, "n_classes_"), 2)
+        step = {"class": "StandardScaler", "params": {"dict": {}}, "fitted": {"dict": {}}}
+        with pytest.raises(ValueError, match="it holds a StandardScaler by itself"):
+            self.forged(model, tmp_path, ("model",), {"step": step})
+
     def test_attributes_of_the_class(self):
         for name, fitted in (
             ("StandardScaler", {"transform": 1}),

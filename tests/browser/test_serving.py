@@ -18,16 +18,18 @@ import pytest
 pytestmark = pytest.mark.browser
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "serving"
+#: Where the picture of the documentation goes, taken of the model as the example trains it.
 PICTURE = os.environ.get("SKSETVALUED_PICTURE")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Return a copy of the example with a model that was trained for a moment."""
+    """Return a copy of the example and its model, trained briefly but for a picture."""
     folder = tmp_path_factory.mktemp("serving") / "example"
     shutil.copytree(EXAMPLE, folder)
-    brief = "import make_model; make_model.main(n_each=24, max_epochs=12)"
-    subprocess.run([sys.executable, "-c", brief], cwd=folder, check=True)
+    arguments = "" if PICTURE else "n_each=24, max_epochs=12"
+    program = f"import make_model; make_model.main({arguments})"
+    subprocess.run([sys.executable, "-c", program], cwd=folder, check=True)
     return folder
 
 
