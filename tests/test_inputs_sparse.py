@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfVectorizer
 from torch import nn
 
 from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier, load, save
@@ -167,3 +168,62 @@ def test_sparse_tables_of_several_labels(monkeypatch):
     dense = scores_by_dense_batches(clf, X, Y, monkeypatch)
     for targets in (Y, sp.csr_matrix(Y)):
         np.testing.assert_allclose(clf.fit(X, targets).decision_function(X), dense, atol=1e-4)
+
+
+WORDS = np.array([f"w{i}" for i in range(60)])
+TEXTS = [" ".join(words) for words in np.random.default_rng(0).choice(WORDS, (40, 4))]
+KEPT, OUT = np.arange(25), np.arange(25, 40)
+
+
+@pytest.mark.parametrize(
+    "vectorizer",
+    [
+        CountVectorizer(),
+        TfidfVectorizer(use_idf=False),
+        TfidfVectorizer(use_idf=False, norm="l1", dtype=np.float32),
+    ],
+)
+def test_held_out_texts_are_what_a_vectorizer_of_the_others_gives(vectorizer):
+    X = vectorizer.fit_transform(TEXTS)
+    names = vectorizer.get_feature_names_out()
+    new = SparseInputs(X).as_new(OUT, KEPT).data.toarray()
+    expected = vectorizer.fit([TEXTS[i] for i in KEPT]).transform([TEXTS[i] for i in OUT])
+    known = np.isin(names, vectorizer.get_feature_names_out())
+    assert not known.all()
+    np.testing.assert_allclose(new[:, known], expected.toarray(), rtol=1e-6)
+    assert not new[:, ~known].any()
+
+
+def test_held_out_rows_stay_where_their_columns_come_from_elsewhere():
+    X = HashingVectorizer(n_features=256).transform(TEXTS)
+    new = SparseInputs(X).as_new(OUT, KEPT).data
+    np.testing.assert_array_equal(new.toarray(), X[OUT].toarray())
+    # Nothing is new to rows that were trained on.
+    X = TfidfVectorizer().fit_transform(TEXTS)
+    new = SparseInputs(X).as_new(KEPT, KEPT).data
+    np.testing.assert_allclose(new.toarray(), X[KEPT].toarray(), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("params", "as_new"),
+    [
+        ({"calibration_folds": 2}, True),
+        ({"calibration_fraction": 0.3}, True),
+        ({"calibration_fraction": 0.3, "rule_params": {"finite_sample": True}}, False),
+    ],
+)
+def test_the_threshold_comes_from_texts_as_new_ones(params, as_new):
+    X, y = TfidfVectorizer().fit_transform(TEXTS), np.arange(40) % 4
+    seen = []
+
+    class Recorder(AverageKClassifier):
+        def _feed(self, rule, inputs, sample_weight, n_samples):
+            seen.append(inputs.data)
+            super()._feed(rule, inputs, sample_weight, n_samples)
+
+    Recorder(1.5, max_epochs=1, random_state=0, **params).fit(X, y)
+    scored = sp.vstack(seen).toarray()
+    lengths = np.linalg.norm(scored, axis=1)
+    np.testing.assert_allclose(lengths[lengths > 0], 1, rtol=1e-6)
+    unchanged = np.isclose(scored[:, None], X.toarray()).all(-1).any(-1)
+    assert unchanged.all() != as_new

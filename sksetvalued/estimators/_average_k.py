@@ -252,13 +252,13 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
                 return
             trained = False
             out_weight = None if weight is None else weight[out]
-            self._feed(rule, inputs.subset(out), out_weight, n_samples)
+            self._feed(rule, inputs.as_new(out, kept), out_weight, n_samples)
         self.rule_ = rule
 
     def _epochs_on_all(self, epochs, share):
         # As many samples seen in the training as by the networks whose scores set the threshold:
-        # after more, scores are sharper and sets smaller.
-        return max(1, round(epochs * share))
+        # after more, scores are sharper, which changes the sizes.
+        return epochs * share
 
     def _loss_supplies(self, n_samples):
         # The loss alone has another default, that of the thesis.

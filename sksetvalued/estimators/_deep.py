@@ -490,8 +490,8 @@ class DeepEstimator(BaseEstimator):
         train : TrainingSet
         valid : TrainingSet or None
         n_outputs : int
-        epochs : int or None
-            None is what the recipe of the network says.
+        epochs : float or None
+            The last epoch may be a part of one. None is what the recipe of the network says.
         resume : {None, "search", "warm_start", "partial_fit"}
             None starts anew, and so does a search for the number of epochs.
         checkpoint : Checkpoint or None
@@ -522,7 +522,7 @@ class DeepEstimator(BaseEstimator):
         self.history_ = net.history
         self.n_iter_ = len(net.history)
         if net.interrupted_:
-            self._report_interrupt(net, self.n_iter_ - n_before, epochs)
+            self._report_interrupt(net, self.n_iter_ - n_before, math.ceil(epochs))
         return self
 
     @contextmanager
@@ -655,7 +655,7 @@ class DeepEstimator(BaseEstimator):
         self._label_smoothing = float(criterion.label_smoothing)
         self._smoothed_towards = criterion.smoothed_towards
         n_batches = len(training.make_batches(train, self.batch_size_, generator))
-        monitor, options = self._monitor(valid, resume), self._options(resume, epochs)
+        monitor, options = self._monitor(valid, resume), self._options(resume, math.ceil(epochs))
         net = training.make_net(
             module, criterion, train.inputs, monitor, n_batches, options, generator
         )

@@ -217,13 +217,17 @@ class DeepSetClassifier(SearchedLength, LearnsFromStreams, ClassifierMixin, Deep
         calibrated = fit(inputs, target, weight, train, random_state, checkpoint, resume, n_folds)
         if held is None and calibrated:
             return
-        self._calibrate_on(inputs, weight, train if held is None or not len(held) else held)
+        rows = train if held is None or not len(held) else held
+        # Promises are kept where calibration and new samples are treated alike.
+        promises = self.rule_.requires_held_out
+        inputs = inputs.subset(rows) if promises else inputs.as_new(rows, train)
+        self._calibrate_on(inputs, weight if weight is None else weight[rows])
 
-    def _calibrate_on(self, inputs, weight, rows):
+    def _calibrate_on(self, inputs, weight):
         with warnings.catch_warnings():
             # A k that needs a warning has had it before the training.
             warnings.filterwarnings("ignore", ".*every class is returned", UserWarning)
-            self._calibrate_inputs(inputs.subset(rows), weight if weight is None else weight[rows])
+            self._calibrate_inputs(inputs, weight)
 
     def _calibration_share(self, resume):
         """Return the share of the data that is held out for the threshold alone, or None."""
@@ -278,7 +282,7 @@ class DeepSetClassifier(SearchedLength, LearnsFromStreams, ClassifierMixin, Deep
 
     def _as_of(self, net, inputs):
         model = super()._as_of(net, inputs)
-        model._calibrate_on(inputs, None, np.arange(len(inputs)))
+        model._calibrate_on(inputs, None)
         return model
 
     def _labels_of(self, target):

@@ -1,5 +1,6 @@
 """How long the single-label deep classifiers train."""
 
+import math
 import warnings
 
 import numpy as np
@@ -69,7 +70,7 @@ class SearchedLength:
             if self.net_.interrupted_:
                 return False
             epochs = self._epochs_on_all(epochs, len(kept) / len(train))
-        self._found_epochs = epochs
+        self._found_epochs = None if epochs is None else math.ceil(epochs)
         data = self._training_set(inputs, target, weight, train, True)
         self._train(data, None, len(self.classes_), epochs, None, checkpoint)
         return len(folds) > 0

@@ -97,6 +97,10 @@ class Inputs(ABC):
         ``training`` selects the transform: that of training or that of evaluation.
         """
 
+    def as_new(self, indices, others):
+        """Return the samples at `indices` as they would come after a training on `others`."""
+        return self.subset(indices)
+
     @abstractmethod
     def parts(self):
         """Return arrays, tensors and strings that tell these samples from others."""

@@ -2,12 +2,21 @@
 
 import numpy as np
 import torch
+from scipy.sparse.linalg import norm
+from sklearn.preprocessing import normalize
 
 from .._arrays import to_tensor
 from ._base import ColumnStatistics, Inputs
 
 #: Entries that are squared together.
 AT_ONCE = 1 << 18
+
+
+def _has_values(data):
+    """Return which columns of a CSR matrix hold values."""
+    columns = np.zeros(data.shape[1], dtype=bool)
+    columns[data.indices[data.data != 0]] = True
+    return columns
 
 
 def _shares(sample_weight, n_samples):
@@ -168,6 +177,26 @@ class SparseInputs(Inputs):
         if len(indices) == len(self):
             return self
         return type(self)(self.data[np.asarray(indices)], keep_sparse=self.keep_sparse)
+
+    def as_new(self, indices, others):
+        """Return rows as a vectorizer would give them that was fitted on other rows.
+
+        Words of held-out texts alone have columns only because these texts took part in making
+        them; those of new texts are dropped, before rows are given the norm one. Where columns
+        are empty, they were made from other texts too, and rows stay as they are.
+        """
+        part = self.subset(indices)
+        known = _has_values(self.data[np.asarray(others)])
+        if known.all() or not _has_values(self.data).all():
+            return part
+        data = part.data.copy()
+        data.data[~known[data.indices]] = 0
+        data.eliminate_zeros()
+        for name, order in (("l2", 2), ("l1", 1)):
+            lengths = norm(self.data, order, axis=1)
+            if np.allclose(lengths[lengths > 0], 1, rtol=0, atol=1e-5):
+                data = normalize(data, norm=name)
+        return type(self)(data, keep_sparse=self.keep_sparse)
 
     def parts(self):
         return [str(self.data.shape), self.data.data, self.data.indices, self.data.indptr]

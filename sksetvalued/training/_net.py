@@ -4,6 +4,7 @@ import contextlib
 import copy
 import math
 import time
+from itertools import islice
 
 import torch
 from skorch import NeuralNet
@@ -73,6 +74,8 @@ class SetNet(NeuralNet):
 
     #: Those that share the training under way.
     _processes = None
+    #: Number of epochs in the history after which the training under way ends.
+    _end = math.inf
 
     @property
     def _default_callbacks(self):
@@ -300,9 +303,13 @@ class SetNet(NeuralNet):
         self._record_epoch(prefix, losses, sizes, time.perf_counter() - start)
 
     def _batches(self, iterator, training):
-        if self._processes is None:
-            return iterator
-        return self._processes.batches(iterator, training)
+        batches = iterator
+        if self._processes is not None:
+            batches = self._processes.batches(iterator, training)
+        share = self._end - len(self.history) + 1
+        if training and share < 1:
+            batches = islice(batches, max(1, round(share * len(iterator))))
+        return batches
 
     def _record_batch(self, prefix, loss, size):
         self.history.record_batch(f"{prefix}_loss", loss)
@@ -342,10 +349,13 @@ class SetNet(NeuralNet):
         self.check_data(X, y)
         return super().fit(X, y, **fit_params)
 
-    def partial_fit(self, X, y=None, classes=None, keep=None, processes=None, **fit_params):
+    def partial_fit(
+        self, X, y=None, classes=None, epochs=None, keep=None, processes=None, **fit_params
+    ):
         """Train on ``X``, a pair of training and validation sets, for `epochs` epochs.
 
-        An interrupt (Ctrl-C) ends the training and is remembered in `interrupted_`. With a
+        Where `epochs` is no whole number, the last one goes through a part of the batches. An
+        interrupt (Ctrl-C) ends the training and is remembered in `interrupted_`. With a
         :class:`KeepState` in `keep`, epochs that it has kept are not trained again. Every batch
         is divided among the :class:`Processes` in `processes`, where an interrupt is an error.
         """
@@ -353,13 +363,16 @@ class SetNet(NeuralNet):
             self.initialize()
         self.interrupted_ = self.exhausted_ = False
         self._processes = processes
+        epochs = self.max_epochs if epochs is None else epochs
+        self._end = len(self.history) + epochs
+        n_before = 0
         if keep is not None:
             self.callbacks_.append(("keep_state", keep))
-            fit_params["epochs"] -= keep.n_epochs
+            n_before = keep.n_epochs
         try:
-            return self._train_epochs(X, y, **fit_params)
+            return self._train_epochs(X, y, epochs=math.ceil(epochs) - n_before, **fit_params)
         finally:
-            self._processes = None
+            self._processes, self._end = None, math.inf
             if keep is not None:
                 self.callbacks_.remove(("keep_state", keep))
 
