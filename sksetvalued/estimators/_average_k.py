@@ -76,7 +76,8 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
         Folds whose scores, by networks trained without them, set the threshold together: all
         samples count for it, and none is lost to the network that is kept. The networks of the
         folds see as many samples in their training as that of all data, so that its scores are
-        about as sharp as theirs; each takes the time of a fit. "auto" is five, with
+        about as sharp as theirs; each takes the time of a fit. Held-out sparse rows are scored
+        without the columns that no row of the training has. "auto" is five, with
         ``calibration_fraction="auto"``, where `max_epochs` is searched on at most 5,000 samples.
         None: no folds.
     {training}

@@ -99,7 +99,7 @@ net_ : skorch.NeuralNet
 history_ : skorch.History
     Losses and metrics by epoch.
 n_iter_ : int
-    Number of epochs trained.
+    Number of epochs trained, with one that is not gone through to its end.
 instruction_set_ : str or None
     Instructions of the compiled kernels in the fit: they fix the bits of the noise.\
 """
