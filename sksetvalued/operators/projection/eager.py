@@ -18,6 +18,8 @@ from .reference import (
 
 #: Entries of the scores treated together.
 _AT_ONCE = 1 << 16
+#: Steps of Newton's method after which rows are sorted.
+_MOST_STEPS = 12
 
 
 def _slices(scores):
@@ -31,17 +33,41 @@ def _slices(scores):
 def threshold_of(scores, k):
     """Return the threshold of rows in two terms, as :func:`.reference.find_threshold` does.
 
-    Leaving out entries can only lower it. It is found among the largest, four times as many until
-    the last of them is below.
+    Leaving out entries can only lower it. It is that of the largest, if the last of them is below;
+    or else steps go on from there.
     """
     count = 4 * int(k.max().ceil()) + 12
-    while 2 * count <= scores.shape[-1]:
-        top = scores.topk(count).values
-        reference, offset = find_threshold(top, k)
-        if not (top[:, -1:] - reference > offset).any():
-            return reference, offset
-        count *= 4
-    return find_threshold(scores, k)
+    if 2 * count > scores.shape[-1]:
+        return find_threshold(scores, k)
+    top = scores.topk(count).values
+    threshold = find_threshold(top, k)
+    if not (top[:, -1:] - threshold[0] > threshold[1]).any():
+        return threshold
+    # If all entries were inside.
+    threshold = torch.maximum(sum(threshold), (scores.sum(-1) - k)[:, None] / scores.shape[-1])
+    for dtype, tolerance in ((scores.dtype, 1e-5), (k.dtype, 1e-12)):
+        threshold = _climb(scores.to(dtype), k[:, None], threshold.to(dtype), tolerance)
+        if threshold is None:
+            return find_threshold(scores, k)
+    reference = threshold.to(scores.dtype).to(k.dtype)
+    return reference, threshold - reference
+
+
+def _climb(scores, k, threshold, tolerance):
+    """Return a threshold by Newton's method from below, or None where it does not get there.
+
+    The sum of the projection is piecewise linear in the threshold, and convex but for entries
+    that are cut at 1. The last step starts where it is `tolerance` from k, relatively, which is
+    on the piece of the solution, and ends on that.
+    """
+    for _ in range(_MOST_STEPS):
+        q = (scores - threshold).clamp_(0, 1)
+        excess = q.sum(-1, keepdim=True) - k
+        n_inside = q.frac_().sign_().sum(-1, keepdim=True)
+        threshold = threshold + (excess / n_inside.clamp_(min=1)).to(scores.dtype)
+        if (excess.abs() <= tolerance * (1 + k)).all():
+            return threshold
+    return None
 
 
 def _shift(scores, k):
