@@ -9,6 +9,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.autograd.forward_ad import dual_level, make_dual, unpack_dual
 
 from sksetvalued.operators import log_elementary_symmetric_polynomials, top_k_marginals
+from sksetvalued.operators.smoothed import smoothed_hinge as by_whoever_computes
 from sksetvalued.operators.smoothed.reference import smoothed_hinge
 
 OPERATORS = [log_elementary_symmetric_polynomials, top_k_marginals]
@@ -272,3 +273,19 @@ def test_nan_and_infinity_make_a_loss_nan_wherever_they_are(bad):
         assert value.isnan().tolist() == 9 * [True] + [False]
         (gradient,) = torch.autograd.grad(value.sum(), scores)
         assert gradient.isnan().all(1).tolist() == 9 * [True] + [False]
+
+
+def test_rows_in_parts_are_as_one_by_one():
+    """More entries than are treated together; in double precision, which no kernel computes."""
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(280, 1000, generator=generator, dtype=torch.float64).requires_grad_()
+    target = torch.arange(280)
+    weights = torch.rand(280, generator=generator, dtype=torch.float64)
+    losses = by_whoever_computes(scores, target, 3, 0.5, 1.0)
+    (gradient,) = torch.autograd.grad(losses, scores, weights)
+    for rows in (slice(0, 2), slice(130, 133), slice(278, 280)):
+        part = scores[rows].detach().requires_grad_()
+        alone = smoothed_hinge(part, target[rows], 3, 0.5, 1.0)
+        torch.testing.assert_close(losses[rows], alone)
+        (expected,) = torch.autograd.grad(alone, part, weights[rows])
+        torch.testing.assert_close(gradient[rows], expected)

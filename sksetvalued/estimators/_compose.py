@@ -8,7 +8,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import InconsistentVersionWarning
 from sklearn.pipeline import Pipeline
 
-from ..rules import AverageError, AverageK, PointwiseError, TopK
+from ..rules import RULES
 from . import _steps
 from ._allowed import NotAllowed, is_int
 from ._container import pack
@@ -25,7 +25,6 @@ from ._plug_in import PlugInClassifier
 from ._restore import OF_DESCRIPTIONS, rebuild_estimator, rebuild_rule, rebuild_unfitted
 
 ROOTS = (Pipeline, PlugInClassifier)
-RULES = {rule.__name__: rule for rule in (AverageError, AverageK, PointwiseError, TopK)}
 PARTS = {"left_out", "model", "versions"}
 OF_PLUG_INS = {"classes_", "estimator_", "rule_"}
 MORE_OF_PLUG_INS = {"class_counts_", "feature_names_in_", "n_features_in_"}

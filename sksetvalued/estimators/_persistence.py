@@ -5,7 +5,7 @@ import os
 from sklearn.utils.validation import check_is_fitted
 
 from .. import training
-from ..rules import AverageError, AverageK, PointwiseError, TopK
+from ..rules import RULES
 from ._compose import ROOTS, dump_whole, rebuild_whole
 from ._describe import ESTIMATORS, dump
 from ._plug_in import PlugInClassifier
@@ -160,6 +160,5 @@ def trusted_types():
         again = skops.io.load("pipeline.skops", trusted=sksetvalued.trusted_types())
     """
     estimators = [*(cls for cls, _ in ESTIMATORS.values()), PlugInClassifier]
-    rules = [AverageError, AverageK, PointwiseError, TopK]
-    own = sorted(f"{cls.__module__}.{cls.__qualname__}" for cls in estimators + rules)
+    own = sorted(f"{cls.__module__}.{cls.__qualname__}" for cls in [*estimators, *RULES.values()])
     return own + OF_SEARCHES

@@ -12,15 +12,6 @@ from sksetvalued.networks._sources._base import (
 )
 from sksetvalued.networks._weights import load_weights
 
-PARAMS = {
-    "attn_drop_rate",
-    "drop_path_rate",
-    "drop_rate",
-    "img_size",
-    "in_chans",
-    "proj_drop_rate",
-}
-
 
 class Timm(Source):
     """The models of timm, as ``"timm/NAME"`` or, with weights, ``"timm/NAME.TAG"``."""

@@ -3,9 +3,9 @@
 import torch
 
 from .._checks import check_k, check_scores
-from .._dispatch import choose
+from .._dispatch import choose, is_eager
 from .._precision import widest, without_autocast
-from . import cpu, reference
+from . import cpu, eager, reference
 
 __all__ = ["log_elementary_symmetric_polynomials", "top_k_marginals"]
 
@@ -116,6 +116,9 @@ def smoothed_hinge(scores, target, k, tau, margin):
         from . import triton
 
         return triton.SmoothedHinge.apply(scores, target, k, tau, margin)
+    if is_eager(scores) and is_eager(target):
+        scores = scores if torch.is_grad_enabled() else scores.detach()
+        return eager.SmoothedHinge.apply(scores, target, k, tau, margin)
     return reference.smoothed_hinge(scores, target, k, tau, margin)
 
 

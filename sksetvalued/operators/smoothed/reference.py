@@ -11,6 +11,7 @@ whose odds are below 1/2, the sums of their powers suffice:
 .. math:: \sum_j \log(1 + o_j X) = \sum_{m \geq 1} \frac{(-1)^{m - 1}}{m} X^m \sum_j o_j^m .
 """
 
+import itertools
 import math
 
 import torch
@@ -18,9 +19,6 @@ from torch.nn.functional import logsigmoid, pad, softplus
 
 from .._precision import at_least_float32, widest
 
-#: Entries of scores treated together, on the processor and elsewhere: what is held beside the
-#: gradient has a few times their size.
-_CHUNK, _CHUNK_ELSEWHERE = 1 << 17, 1 << 24
 #: Halvings that bring the tilt within 0.01, which is near enough.
 _HALVINGS = 12
 #: Stands for the logarithm of zero where its gradient would be NaN.
@@ -45,12 +43,14 @@ def smoothed_hinge(scores, target, k, tau, margin):
     Tensor of shape (n_samples,)
         NaN where a score is NaN or infinity; -inf stands for a score far below all others.
     """
-    chunk = _CHUNK if scores.device.type == "cpu" else _CHUNK_ELSEWHERE
-    step = max(1, chunk // scores.shape[1])
-    if len(scores) <= step:
-        return _smoothed_hinge(scores, target, k, tau, margin)
-    parts = zip(scores.split(step), target.split(step))
-    return torch.cat([_smoothed_hinge(s, t, k, tau, margin) for s, t in parts])
+    n_classes, target = scores.shape[1], target.unsqueeze(1)
+    # sigma_k / sigma_(k-1) of e^x is sigma_(r-1) / sigma_r of e^-x, r = n_classes - k.
+    sign, rank = (-1, n_classes - k) if 2 * k > n_classes else (1, k)
+    own = at_least_float32(scores.take_along_dim(target, dim=1))
+    others = sign * _finite(scores).scatter(1, target, -sign * torch.inf)
+    before, at, tilt, _ = law(others, rank, k * tau, sign * own)
+    z = margin / tau + sign * ((at / before).log() + tilt) + 0 * own.clamp(min=0)[:, 0]
+    return (tau * softplus(z, threshold=40)).to(scores.dtype)
 
 
 def gradient(grad, scores, target, k, tau, margin):
@@ -62,17 +62,6 @@ def gradient(grad, scores, target, k, tau, margin):
     with torch.enable_grad():
         values = smoothed_hinge(scores, target, k, tau, margin)
         return torch.autograd.grad(values, scores, grad, create_graph=create_graph)[0]
-
-
-def _smoothed_hinge(scores, target, k, tau, margin):
-    n_classes, target = scores.shape[1], target.unsqueeze(1)
-    # sigma_k / sigma_(k-1) of e^x is sigma_(r-1) / sigma_r of e^-x, r = n_classes - k.
-    sign, rank = (-1, n_classes - k) if 2 * k > n_classes else (1, k)
-    own = at_least_float32(scores.take_along_dim(target, dim=1))
-    others = sign * _finite(scores).scatter(1, target, -sign * torch.inf)
-    before, at, tilt, _ = law(others, rank, k * tau, sign * own)
-    z = margin / tau + sign * ((at / before).log() + tilt) + 0 * own.clamp(min=0)[:, 0]
-    return (tau * softplus(z, threshold=40)).to(scores.dtype)
 
 
 def marginals(scores, k):
@@ -168,7 +157,8 @@ def law(scores, k, temperature=1.0, origin=0.0):
     odds = ((scores - reference) / temperature).scatter(1, places, -torch.inf).exp()
     n_powers = math.ceil(math.log(torch.finfo(odds.dtype).eps / 16) / math.log(ratio))
     n_powers = min(k, n_powers) if n_head < scores.shape[1] else 1
-    sums = torch.stack([odds.pow(m).sum(1) for m in range(1, n_powers + 1)], dim=1)
+    powers = itertools.accumulate([odds] * n_powers, torch.mul)
+    sums = torch.stack([power.sum(1) for power in powers], dim=1)
     exact = widest(scores)
     head, reference = head.to(exact), reference.to(exact)
     head, sums = (head - reference) / temperature, sums.to(exact)
