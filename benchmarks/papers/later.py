@@ -20,7 +20,7 @@ CONTENDERS = {
 }
 
 
-def later(title, data, ks, grid, seeds):
+def later(title, data, ks, grid, seeds, rules=("top_k",), **params):
     """Return an experiment whose differences have simultaneous intervals."""
     return Experiment(
         title=f"Losses since then: {title}",
@@ -30,10 +30,11 @@ def later(title, data, ks, grid, seeds):
         ks=ks,
         grid=grid,
         budget=4 * max(map(len, grid.values())),
-        rules=("top_k",),
+        rules=rules,
         tuning_seeds=(100,),
         simultaneous=True,
         seeds=seeds,
+        **params,
     )
 
 
@@ -51,5 +52,22 @@ LATER = {
         (3,),
         {"max_epochs": [15], "batch_size": [32]},
         seeds=tuple(range(16)),
+    ),
+    "later_tail_banking77": later(
+        "a long tail imposed on BANKING77, from 150 texts of a class to 4",
+        {"name": "banking77", "imbalance": 37.5, "largest": 150, "n_val": 20},
+        (3,),
+        {"max_epochs": [12], "batch_size": [64]},
+        seeds=tuple(range(6)),
+        rules=("top_k_macro", "top_k"),
+        average="macro",
+    ),
+    "later_omniglot": later(
+        "labels redrawn within groups of five characters, p = 0.4: three alphabets of Omniglot",
+        {"name": "omniglot", "noise": 0.4, "n_alphabets": 3},
+        (5,),
+        {"max_epochs": [20], "batch_size": [32]},
+        seeds=tuple(range(10)),
+        fixed={"backbone_params": {"widths": [16, 32, 64]}},
     ),
 }
