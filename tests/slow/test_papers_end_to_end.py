@@ -31,7 +31,6 @@ def whole_lines(path):
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-@pytest.mark.timeout(170)
 def test_a_killed_experiment_resumes_and_its_page_follows_from_its_records(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(ROOT)
     from benchmarks.papers.configs import TRIALS
@@ -83,7 +82,6 @@ def mean_coverage(records, contender, rule, k):
     )
 
 
-@pytest.mark.timeout(170)
 def test_the_page_of_the_recorded_fits_has_every_experiment_and_picture(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(ROOT)
     from benchmarks.papers.configs import EXPERIMENTS
