@@ -7,9 +7,13 @@ import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import torch
 
-torch.set_num_threads(1)
+@pytest.fixture(scope="session", autouse=True)
+def one_thread():
+    """Compute in one thread; the process that only hands out tests does not import torch."""
+    import torch
+
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

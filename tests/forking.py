@@ -1,9 +1,8 @@
-"""Start processes while a thread fits, and let them work: a script of tests/test_forks.py."""
+"""Start processes while a thread fits, and let them work: for tests/test_forks.py."""
 
 import multiprocessing
 import os
 import signal
-import sys
 import tempfile
 import threading
 from functools import partial
@@ -96,7 +95,3 @@ def main(method):
     finally:
         go.set()
         thread.join()
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))

@@ -1,9 +1,8 @@
-"""Kill a fit again and again, and let it go on: a script of the tests of checkpoints."""
+"""Kill a fit again and again, and let it go on, for the tests of checkpoints."""
 
 import os
 import random
 import signal
-import sys
 import tempfile
 import time
 
@@ -95,7 +94,3 @@ def check(whole, other):
         assert whole.files == other.files
         for key in whole.files:
             np.testing.assert_array_equal(whole[key], other[key], err_msg=key)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

@@ -3,14 +3,13 @@
 import itertools
 import json
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from fresh import run_code
 from safetensors import safe_open
 from sklearn.base import clone
 from sklearn.datasets import load_digits, make_multilabel_classification
@@ -293,6 +292,5 @@ def test_watching_callbacks_begin_anew(kill, tmp_path, capsys):
 
 
 def test_kills_of_the_process_lose_nothing():
-    script = Path(__file__).with_name("killing.py")
-    done = subprocess.run([sys.executable, script, "top_k", "4", "0"], capture_output=True)
+    done = run_code("import killing; killing.main('top_k', 4, 0)", Path(__file__).parent)
     assert done.returncode == 0, done.stderr

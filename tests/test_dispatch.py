@@ -1,11 +1,10 @@
 """Who computes: the choices that the table of the door promises."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from fresh import run_code
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sksetvalued.operators._dispatch import _import_kernels, choose, kernels, needs_reference
@@ -142,4 +141,4 @@ with warnings.catch_warnings(record=True) as caught:
 (warning,) = caught
 assert "Install a C++ compiler" in str(warning.message), warning
 """
-    subprocess.run([sys.executable, "-c", code], timeout=120, check=True)
+    run_code(code).check_returncode()

@@ -1,12 +1,9 @@
 """Processes that are started while a thread fits can fit, save, load and predict."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-SCRIPT = Path(__file__).with_name("forking.py")
+from fresh import run_code
 
 
 @pytest.mark.parametrize(
@@ -17,5 +14,6 @@ SCRIPT = Path(__file__).with_name("forking.py")
     ],
 )
 def test_processes_started_during_a_fit_can_work(method):
-    done = subprocess.run([sys.executable, SCRIPT, method], capture_output=True, text=True)
+    code = f"import sys, forking; sys.exit(forking.main({method!r}))"
+    done = run_code(code, Path(__file__).parent)
     assert done.returncode == 0, done.stderr

@@ -2,10 +2,10 @@
 
 import ast
 import importlib.util
-import subprocess
-import sys
 from graphlib import TopologicalSorter
 from pathlib import Path
+
+from fresh import run_code
 
 PACKAGE = Path(__file__).parents[1] / "sksetvalued"
 PATHS = {
@@ -61,5 +61,4 @@ def test_importing_the_package_leaves_out_what_is_slow_or_optional():
     slow = set(INSIDE_FUNCTIONS) - {"fcntl", "pandas", "tqdm"}
     code = "import sys, torch; before = set(sys.modules); import sksetvalued; "
     code += f"sys.exit(str({slow} & (set(sys.modules) - before)))"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert run.stderr.strip() == "set()"
+    assert run_code(code).stderr.strip() == "set()"

@@ -2,33 +2,28 @@
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from fresh import run_code
 
 import sksetvalued
 
 
 @pytest.fixture
 def import_copy(tmp_path):
-    """Import a copy of the package without compiled kernels, or with a file in their place."""
+    """Import a copy of the operators without compiled kernels, or with a file in their place."""
     package = Path(sksetvalued.__file__).parent
     ignored = shutil.ignore_patterns("*.so", "*.pyd", "__pycache__")
-    copy = shutil.copytree(package, tmp_path / "sksetvalued", ignore=ignored)
+    copy = tmp_path / "sksetvalued"
+    shutil.copytree(package / "operators", copy / "operators", ignore=ignored)
+    (copy / "__init__.py").touch()  # nothing else is imported
 
     def run(content=None, **environment):
         if content is not None:
             (copy / "operators" / "_kernels.abi3.so").write_bytes(content)
         code = "from sksetvalued.operators import instruction_set as i; print(i())"
-        return subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=tmp_path,
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-        )
+        return run_code(code, tmp_path, **environment)
 
     return run
 
