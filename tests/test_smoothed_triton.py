@@ -10,10 +10,8 @@ from triton_tools import (
     compiles,
     on_capabilities,
     on_device,
-    quick_and_slow,
     slow,
 )
-from triton_tools import run_in_interpreter as run
 
 from sksetvalued.losses import SmoothedTopKHingeLoss
 from sksetvalued.operators.smoothed.reference import smoothed_hinge
@@ -22,16 +20,15 @@ _triton_rows = pytest.importorskip("sksetvalued.operators._triton_rows")
 kernels = pytest.importorskip("sksetvalued.operators.smoothed.triton")
 
 
-@quick_and_slow
-def test_laws_hold_in_the_interpreter(cases):
-    run(__file__, cases, at_least=20 if cases == "not slow" else 10)
-
-
 @compiles
 @on_capabilities
 @pytest.mark.parametrize(
     ("n_classes", "k", "sign"),
-    [(1000, 1, 1), (1000, 5, -1), (100_000, 64, 1), pytest.param(100_000, 5, 1, marks=slow)],
+    [
+        (1000, 5, -1),
+        pytest.param(1000, 1, 1, marks=slow),
+        *(pytest.param(100_000, k, 1, marks=slow) for k in (5, 64)),
+    ],
 )
 def test_kernels_compile_to_machine_code(n_classes, k, sign, capability, tmp_path, monkeypatch):
     """No GPU is needed for that; an empty cache makes them compile."""
@@ -115,7 +112,7 @@ SHAPES = [(2, 1), (3, 2), (9, 5), (128, 12), (129, 5), (300, 1), (300, 5), (300,
 @pytest.mark.parametrize(
     ("n_classes", "k", "tau"),
     [
-        *[(2, 1, 1.0), (9, 5, 1e-2), (128, 12, 0.3), (129, 5, 1e-2), (300, 1, 1.0)],
+        *[(2, 1, 1.0), (9, 5, 1e-2), (129, 5, 1e-2)],
         *(pytest.param(*shape, tau, marks=slow) for shape in SHAPES for tau in (1e-2, 1.0)),
     ],
 )
@@ -136,10 +133,10 @@ def test_agrees_with_the_definition_in_long_rows(n_classes, k, tau):
 
 
 @on_device
-def test_the_largest_rank_of_few_rows(few_lanes):
-    for k in (64, 290):
-        scores = awkward_scores(300)[[3, 5]]
-        check(scores, scores.argsort(1)[:, 150], k, 0.1)
+@pytest.mark.parametrize("k", [64, pytest.param(290, marks=slow)])
+def test_the_largest_rank_of_few_rows(few_lanes, k):
+    scores = awkward_scores(300)[[3, 5]]
+    check(scores, scores.argsort(1)[:, 150], k, 0.1)
 
 
 @on_device

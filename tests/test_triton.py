@@ -12,10 +12,8 @@ from triton_tools import (
     compiles,
     on_capabilities,
     on_device,
-    quick_and_slow,
     slow,
 )
-from triton_tools import run_in_interpreter as run
 
 from sksetvalued.losses import NoisedTopKHingeLoss
 from sksetvalued.operators import noised_top_k_sum
@@ -32,11 +30,6 @@ four_normals, select_in_one_pass = _triton_noised.four_normals, _triton_noised.s
 TILE = 16
 #: Largest rank that the kernel is used for.
 MOST_RANK = 64
-
-
-@quick_and_slow
-def test_laws_hold_in_the_interpreter(cases):
-    run(__file__, cases, at_least=20 if cases == "not slow" else 2)
 
 
 @compiles
@@ -142,8 +135,13 @@ def test_selection_is_that_of_torch_given_the_normals(n_classes):
 
 
 @on_device
-@pytest.mark.parametrize("all_k", [False, True])
-@pytest.mark.parametrize("segment", [TILE, 2 * TILE])
+@pytest.mark.parametrize(
+    ("segment", "all_k"),
+    [
+        *[(TILE, False), (2 * TILE, True)],
+        *(pytest.param(*case, marks=slow) for case in ((TILE, True), (2 * TILE, False))),
+    ],
+)
 def test_segments_are_merged(segment, all_k):
     """The last segment has fewer classes than k."""
     check_against_dense(random_scores(2, 50), 5, 0.5, 2, all_k=all_k, segment=segment)
