@@ -15,6 +15,8 @@ EXPECTED_FAILURES = {
 }
 
 DEFAULTS = [TopKClassifier(), AverageKClassifier()]
+# The same but for the search of the length, which fits several times.
+QUICK = [TopKClassifier(max_epochs=3), AverageKClassifier(max_epochs=3)]
 SHORT = [
     TopKClassifier(k=1, loss="noised_hinge", lr_schedule="cosine", max_epochs=30),
     AverageKClassifier(k=1.5, loss="noised_hinge", calibration_fraction=None, max_epochs=30),
@@ -24,7 +26,7 @@ OTHERS = [
     AverageKClassifier(k=1, loss="two_head", max_epochs=30),
     AverageKClassifier(k=1.5, loss="cross_entropy", objective="macro", max_epochs=30),
 ]
-# These fit until the model is accurate, or twice; the defaults take them in the slow tests only.
+# These fit until the model is accurate, or twice.
 LONG = {
     "check_class_weight_classifiers",
     "check_classifier_data_not_an_array",
@@ -45,15 +47,15 @@ pytestmark = [
 ]
 
 
-def split_checks(estimators, long):
-    """Return the checks of estimators, of those that take long or of the others."""
+def short_checks(estimators):
+    """Return the checks of estimators that ask for no accuracy."""
     return [
         case
         for estimator in estimators
         for case in estimator_checks_generator(
             estimator, expected_failed_checks=EXPECTED_FAILURES, mark="xfail"
         )
-        if (getattr(case, "values", case)[1].func.__name__ in LONG) == long
+        if getattr(case, "values", case)[1].func.__name__ not in LONG
     ]
 
 
@@ -62,14 +64,14 @@ def name(value):
     return f"{value.func.__name__}{value.keywords or ''}" if hasattr(value, "func") else str(value)
 
 
-@pytest.mark.parametrize(("estimator", "check"), split_checks(DEFAULTS, long=False), ids=name)
-def test_short_checks_of_the_defaults(estimator, check):
+@pytest.mark.parametrize(("estimator", "check"), short_checks(QUICK), ids=name)
+def test_short_checks_of_the_defaults_with_few_epochs(estimator, check):
     check(estimator)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("estimator", "check"), split_checks(DEFAULTS, long=True), ids=name)
-def test_long_checks_of_the_defaults(estimator, check):
+@parametrize_with_checks(DEFAULTS, expected_failed_checks=lambda estimator: EXPECTED_FAILURES)
+def test_checks_of_the_defaults(estimator, check):
     check(estimator)
 
 
