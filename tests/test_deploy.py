@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import warnings
+from functools import cache
 
 import numpy as np
 import pytest
@@ -33,6 +34,7 @@ from sksetvalued.rules import AverageError, AverageK, PointwiseError, TopK
 
 X, digit = load_digits(return_X_y=True)
 y = np.array(list("abcdefghij"))[digit]
+X, y = X[:400], y[:400]
 images = (16 * X).astype(np.uint8).reshape(-1, 1, 8, 8)
 X_labels, Y = make_multilabel_classification(300, n_classes=8, random_state=0)
 PRIOR = np.array([0.4, 0.3, 0.1, 0.1, 0.05, 0.05])
@@ -61,9 +63,16 @@ ESTIMATORS = {
     "label sets, threshold": (SparseTopClassifier(size="threshold"), X_labels, Y),
     "label sets, one size": (SparseTopClassifier(size=2, loss="bce"), X_labels, Y),
 }
+slow = pytest.mark.slow
 IN_FILES = ["top-k, macro, adjusted", "average-k, bounds, images", "label sets, threshold"]
 
 
+def quickly(*names):
+    """Return the names of models in files, marked as slow but for some."""
+    return [name if name in names else pytest.param(name, marks=slow) for name in IN_FILES]
+
+
+@cache
 def fitted(name):
     model, samples, target = ESTIMATORS[name]
     if not isinstance(model, PlugInClassifier):
@@ -109,10 +118,14 @@ def test_masks_of_rules_are_equal_bit_for_bit(log_scores):
         np.testing.assert_array_equal(rule_module(rule)(torch.from_numpy(scores)), expected, rule)
 
 
-def test_masks_of_rules_are_equal_bit_for_bit_in_onnx_runtime(tmp_path):
+@pytest.mark.parametrize(
+    "chosen", [(1, 4, 6, 8), pytest.param(range(9), marks=slow)], ids=["one a class", "all"]
+)
+def test_masks_of_rules_are_equal_bit_for_bit_in_onnx_runtime(tmp_path, chosen):
     runtime = pytest.importorskip("onnxruntime", reason="extra 'onnx' is not installed")
     pytest.importorskip("onnxscript", reason="extra 'onnx' is not installed")
     cases = [*rules(log_scores=True), *list(rules(log_scores=False))[-2:]]
+    cases = [cases[i] for i in chosen]
     together = AllRules([rule for rule, _ in cases]).eval()
     shape = {f"x{i}": {0: "n"} for i in range(len(cases))}
     batches = tuple(torch.from_numpy(scores) for _, scores in cases)
@@ -163,7 +176,7 @@ def test_module_returns_the_sets_and_the_order_of_the_estimator(name):
         np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", IN_FILES)
+@pytest.mark.parametrize("name", quickly("top-k, macro, adjusted"))
 def test_files_hold_the_sets_for_any_number_of_samples(tmp_path, name):
     model, samples = fitted(name)
     expected = model.predict_set(samples)
@@ -189,7 +202,7 @@ class MeanToken(nn.Module):
         return (x * keep).sum(1) / keep.sum(1)
 
 
-@pytest.mark.parametrize("suffix", [".pt2", ".onnx"])
+@pytest.mark.parametrize("suffix", [".pt2", pytest.param(".onnx", marks=slow)])
 def test_parts_of_samples_are_inputs_by_their_names(tmp_path, suffix):
     rng = np.random.default_rng(0)
     mask = (np.arange(8) < rng.integers(2, 9, 90)[:, None]).astype(np.int64)
@@ -219,7 +232,7 @@ def test_parts_of_samples_are_inputs_by_their_names(tmp_path, suffix):
         np.testing.assert_array_equal(to_torch(clf)(tensors(part))[0], expected)
 
 
-@pytest.mark.parametrize("name", IN_FILES)
+@pytest.mark.parametrize("name", quickly("average-k, bounds, images", "label sets, threshold"))
 def test_onnx_files_hold_the_sets_without_torch_and_without_the_package(tmp_path, name):
     pytest.importorskip("onnxruntime", reason="extra 'onnx' is not installed")
     pytest.importorskip("onnxscript", reason="extra 'onnx' is not installed")
@@ -249,7 +262,10 @@ print(session.get_modelmeta().custom_metadata_map["classes"])
     "last",
     [
         TopKClassifier(2, max_epochs=2, random_state=0),
-        PlugInClassifier(LogisticRegression(max_iter=300), AverageK(1.5, min_size=1)),
+        pytest.param(
+            PlugInClassifier(LogisticRegression(max_iter=300), AverageK(1.5, min_size=1)),
+            marks=slow,
+        ),
         PlugInClassifier(LogisticRegression(max_iter=300), AverageError(0.1, log_scores=True)),
     ],
     ids=lambda model: type(getattr(model, "rule", model)).__name__,
