@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from joblib import parallel_config
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, ShuffleSplit, StratifiedKFold
@@ -105,7 +106,8 @@ def test_sets_out_of_fold_are_those_of_each_fold(data):
     for train, test in cv.split(X, y):
         expected = predict_set(model.fit(X[train], y[train]), X[test])
         np.testing.assert_array_equal(sets[test], expected)
-    np.testing.assert_array_equal(cross_val_predict_set(model, X, y, cv=cv, n_jobs=2), sets)
+    with parallel_config("multiprocessing"):
+        np.testing.assert_array_equal(cross_val_predict_set(model, X, y, cv=cv, n_jobs=2), sets)
 
 
 def test_a_class_that_a_fold_lacks_is_in_none_of_its_sets(data):

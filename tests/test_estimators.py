@@ -27,6 +27,7 @@ from sksetvalued.metrics import (
     top_k_accuracy_score,
     top_k_scorer,
 )
+from sksetvalued.training._setup import default_workers
 
 N_CLASSES = 6
 BOTH = [TopKClassifier(k=2, random_state=0), AverageKClassifier(k=2, random_state=0)]
@@ -215,6 +216,11 @@ def test_labels_of_any_kind(labels, data):
 def _fit_and_describe(estimator, X, y):
     clf = clone(estimator).fit(X, y)
     return [p.numpy() for p in clf.net_.module_.state_dict().values()]
+
+
+def test_processes_of_joblib_start_no_workers_of_their_own():
+    assert default_workers() >= 1
+    assert joblib.Parallel(n_jobs=2)(joblib.delayed(default_workers)() for _ in range(2)) == [0, 0]
 
 
 @pytest.mark.parametrize("estimator", BOTH)
@@ -607,10 +613,11 @@ def test_searches_in_a_pipeline_do_not_depend_on_n_jobs(estimator, grid, scorer)
     name = type(estimator).__name__.lower()
     pipeline = make_pipeline(TfidfVectorizer(), estimator)
     grid = {f"{name}__{key}": value for key, value in grid.items()}
-    searches = [
-        GridSearchCV(pipeline, grid, scoring=scorer, cv=2, n_jobs=n_jobs).fit(texts, y)
-        for n_jobs in (1, 2)
-    ]
+    with joblib.parallel_config("multiprocessing"):
+        searches = [
+            GridSearchCV(pipeline, grid, scoring=scorer, cv=2, n_jobs=n_jobs).fit(texts, y)
+            for n_jobs in (1, 2)
+        ]
     scores = [search.cv_results_["mean_test_score"] for search in searches]
     assert np.isfinite(scores[0]).all()
     np.testing.assert_array_equal(*scores)

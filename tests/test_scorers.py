@@ -5,6 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
+from joblib import parallel_config
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.datasets import load_digits, make_classification
@@ -109,8 +110,10 @@ def test_sets_of_a_set_valued_model_through_pipelines_and_searches(digits):
 def test_cross_validate_search_and_parallel_jobs(digits):
     X, y = digits
     model = PlugInClassifier(GaussianNB(), AverageK(2), cv=2)
-    serial = cross_validate(model, X, y, scoring=SCORERS, cv=3, error_score="raise")
-    parallel = cross_validate(model, X, y, scoring=SCORERS, cv=3, n_jobs=2, error_score="raise")
+    options = {"scoring": SCORERS, "cv": 3, "error_score": "raise"}
+    serial = cross_validate(model, X, y, **options)
+    with parallel_config("multiprocessing"):
+        parallel = cross_validate(model, X, y, n_jobs=2, **options)
     for name in SCORERS:
         np.testing.assert_array_equal(serial[f"test_{name}"], parallel[f"test_{name}"])
     assert np.abs(serial["test_size"] - 2).max() < 0.5
