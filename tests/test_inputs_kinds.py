@@ -113,7 +113,14 @@ class TestDatasets:
         assert input_kind([(1.0, 2.0), (3.0, 4.0)]) == "table"
         assert input_kind([[np.arange(3), np.arange(3)]] * 4) == "image"
 
-    @pytest.mark.parametrize("data", [IMAGES, IMAGES.reshape(24, -1).astype(np.float32)])
+    @pytest.mark.parametrize(
+        "data",
+        [
+            pytest.param(IMAGES, marks=pytest.mark.slow),
+            IMAGES.reshape(24, -1).astype(np.float32),
+        ],
+        ids=["images", "tables"],
+    )
     def test_slice_datasets_of_skorch_go_through_searches(self, data):
         dataset = SliceDataset(Samples(data))
         grid = {"lr": [1e-2, 1e-6]}

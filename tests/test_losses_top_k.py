@@ -64,7 +64,7 @@ def assert_gradients(loss, scores, target):
 def test_hinges_equal_their_formulas(name):
     for n_classes, k in SIZES_AND_RANKS:
         loss, formula = PLAIN[name]
-        scores, target = draw(12, n_classes, seed=k)
+        scores, target = draw(6, n_classes, seed=k)
         values = [formula(s.copy(), y, k, 0.7) for s, y in zip(scores.numpy(), target.numpy())]
         assert_equals_reference(partial(loss, k, margin=0.7), values, scores, target)
         assert_gradients(loss(k, margin=0.7, reduction="none"), scores, target)
@@ -73,7 +73,7 @@ def test_hinges_equal_their_formulas(name):
 @pytest.mark.parametrize("tau", [0.1, 1.0, 20.0])
 def test_smoothed_hinge_equals_the_enumerated_subsets(tau):
     for n_classes, k in SIZES_AND_RANKS:
-        scores, target = draw(8, n_classes, seed=k)
+        scores, target = draw(4, n_classes, seed=k)
         values = [
             reference.smoothed_top_k_hinge(s, y, k, tau, 0.7)
             for s, y in zip(scores.numpy(), target.numpy())
@@ -86,9 +86,9 @@ def test_smoothed_hinge_equals_the_enumerated_subsets(tau):
 @pytest.mark.parametrize("epsilon", [0.0, 0.4])
 def test_noised_hinge_equals_its_formula_for_given_noise(epsilon):
     for n_classes, k in SIZES_AND_RANKS:
-        scores, target = draw(12, n_classes, seed=k)
+        scores, target = draw(5, n_classes, seed=k)
         noise = torch.randn(
-            4, 12, n_classes, dtype=scores.dtype, generator=torch.Generator().manual_seed(k)
+            4, 5, n_classes, dtype=scores.dtype, generator=torch.Generator().manual_seed(k)
         )
         loss = partial(
             functional.noised_top_k_hinge_loss, k=k, epsilon=epsilon, noise=noise, margin=0.7
@@ -105,7 +105,7 @@ def test_noised_hinge_equals_its_formula_for_given_noise(epsilon):
 
 def test_imbalanced_noised_hinge_equals_its_formula():
     for n_classes, k in SIZES_AND_RANKS:
-        scores, target = draw(10, n_classes, seed=k, scale=0.3)
+        scores, target = draw(5, n_classes, seed=k, scale=0.3)
         noise = torch.randn(
             3, 1, n_classes, dtype=scores.dtype, generator=torch.Generator().manual_seed(k)
         )

@@ -319,7 +319,9 @@ class TestRefusals:
         with pytest.raises(ValueError, match="images of shape"):
             build(backbone, shape=(20,))
 
-    @pytest.mark.parametrize("backbone", ["densenet121", "alexnet"])
+    @pytest.mark.parametrize(
+        "backbone", ["densenet121", pytest.param("alexnet", marks=pytest.mark.slow)]
+    )
     def test_too_small_images_are_told_a_size_that_works(self, backbone):
         with pytest.raises(ValueError, match="at least") as caught:
             build(backbone, shape=(3, 20, 20))

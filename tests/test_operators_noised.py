@@ -1,5 +1,7 @@
 """Laws of the noised top-k operators."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 import reference
@@ -34,7 +36,7 @@ def test_worked_example_of_the_paper():
     assert scores.grad.tolist() == [1, 0, 0, 0]
 
 
-@pytest.mark.parametrize("n_classes", range(3, 9))
+@pytest.mark.parametrize("n_classes", [3, 6])
 def test_operators_equal_their_formulas_for_given_noise(n_classes):
     scores = torch.randn(5, n_classes, dtype=torch.float64, generator=generator(n_classes))
     noise = torch.randn(3, 5, n_classes, dtype=torch.float64, generator=generator(1))
@@ -291,20 +293,30 @@ def make_rows(name, n_rows, n_classes, dtype=torch.float32):
     return s.to(dtype).expand(n_rows, -1)
 
 
-def check_law(select, scores, k, epsilon, n_draws):
-    """Kolmogorov-Smirnov against quadrature, false alarms 1e-6; chi-squared against dense."""
-    drawn, dense = (
-        each(scores, k, epsilon, n_draws, generator(7)) for each in (select, select_by_definition)
-    )
+def values_of(scores, indices, normals, epsilon):
+    return (scores.gather(1, indices).double() + epsilon * normals.double()).flatten().numpy()
+
+
+@cache
+def law_by_definition(name, n_rows, n_classes, k, epsilon, n_draws):
+    """Return how often classes are drawn densely, and the law of the values on a grid."""
+    scores = make_rows(name, n_rows, n_classes)
+    indices, normals = select_by_definition(scores, k, epsilon, n_draws, generator(7))
+    values = values_of(scores, indices, normals, epsilon)
+    grid = np.linspace(values.min() - 2 * epsilon, values.max() + 2 * epsilon, 2001)
     finite = scores[0][scores[0] > -torch.inf].double().numpy()
-    indices, normals = drawn
-    values = (scores.gather(1, indices).double() + epsilon * normals.double()).flatten().numpy()
-    grid = np.linspace(values.min() - epsilon, values.max() + epsilon, 2001)
     law = reference.noised_rank_cdf(finite, k, epsilon, grid)
+    return np.bincount(indices.flatten(), minlength=n_classes), grid, law
+
+
+def check_law(select, name, n_rows, n_classes, k, epsilon, n_draws):
+    """Kolmogorov-Smirnov against quadrature, false alarms 1e-6; chi-squared against dense."""
+    scores = make_rows(name, n_rows, n_classes)
+    indices, normals = select(scores, k, epsilon, n_draws, generator(7))
+    dense, grid, law = law_by_definition(name, n_rows, n_classes, k, epsilon, n_draws)
+    values = values_of(scores, indices, normals, epsilon)
     assert kstest(values, lambda t: np.interp(t, grid, law)).pvalue > 1e-6
-    counts = np.stack(
-        [np.bincount(i.flatten(), minlength=scores.shape[1]) for i, _ in (drawn, dense)], axis=1
-    )
+    counts = np.stack([np.bincount(indices.flatten(), minlength=n_classes), dense], axis=1)
     frequent = counts.sum(1) >= 20
     pooled = np.vstack([counts[frequent], counts[~frequent].sum(0)])
     pooled = pooled[pooled.sum(1) > 0]
@@ -341,8 +353,7 @@ FEW = ("tied", "confident", "shelf")
     ],
 )
 def test_law_of_the_kernels_for_scores_of_any_kind(name, n_classes, k, epsilon, n_draws, kernel):
-    scores = make_rows(name, 12000 // n_draws, n_classes)
-    check_law(KERNELS[kernel], scores, k, epsilon, n_draws)
+    check_law(KERNELS[kernel], name, 12000 // n_draws, n_classes, k, epsilon, n_draws)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

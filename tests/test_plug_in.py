@@ -65,7 +65,7 @@ def digits():
 @pytest.mark.parametrize(
     "model",
     [
-        RandomForestClassifier(30, random_state=0),
+        RandomForestClassifier(15, random_state=0),
         LOGISTIC,
         HistGradientBoostingClassifier(max_iter=3, max_leaf_nodes=5),
         make_pipeline(StandardScaler(), LOGISTIC),
@@ -89,6 +89,7 @@ def test_any_classifier_becomes_set_valued_in_three_lines(digits, model):
     np.testing.assert_array_equal(best[untied], top.predict(X_new)[untied])
 
 
+@pytest.mark.slow
 def test_text_pipeline_on_banking77(shared_data):
     pandas = pytest.importorskip("pandas")
     frame = pandas.read_csv(shared_data / "banking77.csv.gz")

@@ -84,6 +84,8 @@ def minimiser(criterion, eta, label_weight=None):
     scores = torch.zeros_like(eta)
     for _ in range(100):
         g, h = (torch.func.vmap(f)(scores, eta) for f in (slope, curvature))
+        if g.abs().max() < 1e-13:
+            break
         # A shift of all scores changes nothing: the smallest step is taken.
         step = (torch.linalg.pinv(h, hermitian=True, rtol=1e-10) @ g[..., None])[..., 0]
         scores = scores - step.clamp(-1, 1)
