@@ -34,7 +34,7 @@ X_train, X_test, y_train, y_test = train_test_split(
 )
 
 models = {
-    "random forest": RandomForestClassifier(random_state=0),
+    "random forest": RandomForestClassifier(50, random_state=0),
     "logistic regression": make_pipeline(StandardScaler(), LogisticRegression()),
     "naive Bayes": GaussianNB(),
 }

@@ -50,7 +50,7 @@ p_test = true_probabilities(X_test)
 # the network learns its own from one label for each point. The number of classes in the average-2
 # sets follows the ambiguity: one where a class stands alone, three where three coincide.
 k = 2
-clf = AverageKClassifier(k, loss="cross_entropy", max_epochs=30, random_state=0)
+clf = AverageKClassifier(k, loss="cross_entropy", max_epochs=15, random_state=0)
 clf.fit(X_train, y_train).calibrate(X_test)  # calibration needs no labels
 bayes = AverageK(k).fit(p_test)
 

@@ -61,7 +61,7 @@ def report(name, sets):
     )
 
 
-common = {"max_epochs": 25, "random_state": 0}
+common = {"max_epochs": 12, "random_state": 0}
 top_3 = {
     "cross-entropy, micro": TopKClassifier(3, loss="cross_entropy", **common),
     "cross-entropy, macro": TopKClassifier(3, loss="cross_entropy", objective="macro", **common),

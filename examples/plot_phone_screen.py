@@ -27,7 +27,7 @@ X = centers[y] + rng.standard_normal((12000, 10))
 X_train, X_calibration, X_test = np.split(X, [6000, 9000])
 y_train, y_test = y[:6000], y[9000:]
 
-clf = AverageKClassifier(k=3, loss="cross_entropy", max_epochs=25, random_state=0)
+clf = AverageKClassifier(k=3, loss="cross_entropy", max_epochs=12, random_state=0)
 clf.fit(X_train, y_train)
 
 # %%

@@ -64,7 +64,9 @@ clf = AverageKClassifier(
     objective="macro",
     loss="cross_entropy",
     rule_params={"min_size": 1, "max_size": 5},
-    max_epochs=20,
+    backbone="convnet",
+    backbone_params={"widths": (16, 32, 64)},
+    max_epochs=16,
     random_state=0,
 )
 clf.fit(X_train, y_train).calibrate(X_test)

@@ -125,13 +125,13 @@ print(messages.sample(5, random_state=1).to_string(index=False))
 # :func:`~sksetvalued.metrics.top_k_scorer` works through the pipeline, also where a fold lacks a
 # class.
 pipeline = make_pipeline(
-    TfidfVectorizer(ngram_range=(1, 2)), TopKClassifier(k=2, max_epochs=15, random_state=0)
+    TfidfVectorizer(ngram_range=(1, 2)), TopKClassifier(k=2, max_epochs=10, random_state=0)
 )
 search = GridSearchCV(
     pipeline,
     {"topkclassifier__epsilon": [0.1, 1.0], "topkclassifier__lr": [0.001, 0.01]},
     scoring=top_k_scorer(k=2),
-    cv=3,
+    cv=2,
 )
 search.fit(text_train, y_train)
 print(search.best_params_)
@@ -146,10 +146,10 @@ print(f"top-2 accuracy {search.score(text_test, y_test):.3f}")
 # :func:`~sksetvalued.predict_set` and :func:`~sksetvalued.predict_labels` reach through both.
 average = make_pipeline(
     TfidfVectorizer(ngram_range=(1, 2)),
-    AverageKClassifier(k=2, calibration_fraction=0.2, max_epochs=15, random_state=0),
+    AverageKClassifier(k=2, calibration_fraction=0.2, max_epochs=10, random_state=0),
 )
 average_search = GridSearchCV(
-    average, {"averagekclassifier__alpha": [0.1, 1.0]}, scoring=average_k_scorer(k=2), cv=3
+    average, {"averagekclassifier__alpha": [0.1, 1.0]}, scoring=average_k_scorer(k=2), cv=2
 )
 average_search.fit(text_train, y_train)
 sets = predict_set(average_search, text_test)
