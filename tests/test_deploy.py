@@ -13,6 +13,7 @@ from sklearn.datasets import load_digits, make_multilabel_classification
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
@@ -283,6 +284,20 @@ def test_a_whole_pipeline_is_one_file(tmp_path, last):
     np.testing.assert_array_equal(sets, predict_set(pipeline, fresh))
     classes = session.get_modelmeta().custom_metadata_map["classes"]
     assert json.loads(classes) == pipeline.classes_.tolist()
+
+
+def test_a_plug_in_and_a_search_are_one_file(tmp_path):
+    runtime = pytest.importorskip("onnxruntime", reason="extra 'onnx' is not installed")
+    pytest.importorskip("skl2onnx", reason="extra 'onnx' is not installed")
+    plug_in = PlugInClassifier(LogisticRegression(max_iter=300), AverageK(1.5)).fit(X / 16, y)
+    pipeline = make_pipeline(StandardScaler(), plug_in)
+    search = GridSearchCV(pipeline, {"pluginclassifier__cv": [None]}, cv=2).fit(X / 16, y)
+    for model in (plug_in, search):
+        export(model, tmp_path / "model.onnx", X=(X[:3] / 16).tolist())
+        session = runtime.InferenceSession(tmp_path / "model.onnx")
+        assert [output.name for output in session.get_outputs()] == ["sets", "scores"]
+        (sets,) = session.run(["sets"], {"X": X / 16})
+        assert (sets != predict_set(model, X / 16)).any(1).sum() <= 1
 
 
 def test_texts_and_network_are_one_file():

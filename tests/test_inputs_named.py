@@ -91,6 +91,14 @@ def test_integers_stay_integers():
     assert clf.fit({"number": number}, number % 2).score({"number": number}, number % 2) == 1
 
 
+def test_a_table_of_tokens_is_told_to_take_a_name():
+    words = nn.Sequential(nn.Embedding(WORDS, 4), nn.Flatten())
+    table = np.arange(N * 3).reshape(N, 3) % WORDS
+    with pytest.raises(ValueError, match=r"tokens get a name.* X=\{\"input\": X\}"):
+        TopKClassifier(2, backbone=words, max_epochs=1).fit(table, y)
+    TopKClassifier(2, backbone=words, max_epochs=1).fit({"input": table}, y)
+
+
 def test_what_the_backbone_does_not_take_is_an_error_and_never_dropped():
     with pytest.raises(ValueError, match="unexpected keyword argument 'segment'"):
         classifier().fit({**X, "segment": mask}, y)

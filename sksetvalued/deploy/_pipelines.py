@@ -3,8 +3,10 @@
 import io
 import warnings
 
+import numpy as np
 import torch
 from sklearn.base import is_classifier
+from sklearn.pipeline import Pipeline
 from torch import nn
 
 from .._predict import unwrap
@@ -143,18 +145,34 @@ def _convert(scope, operator, container):
     add_onnx_graph(scope, operator, container, graph)
 
 
-def pipeline_graph(pipeline, X):
+def pipeline_graph(model, X):
     """Return the ONNX model of a Pipeline that ends in one of our classifiers.
 
     Parameters
     ----------
-    pipeline : Pipeline
+    model : Pipeline, classifier of this package, or search around one
         Fitted.
     X : array-like or DataFrame
-        Some samples as `pipeline` takes them: they tell the types of the inputs.
+        Some samples as `model` takes them: they tell the types of the inputs.
     """
     from skl2onnx import to_onnx
 
     register_onnx_converters()
-    options = {id(step): {"zipmap": False} for _, step in pipeline.steps if is_classifier(step)}
-    return to_onnx(pipeline, X[:1], target_opset={"": OPSET, "ai.onnx.ml": 3}, options=options)
+    model = getattr(model, "best_estimator_", model)
+    last = model.steps[-1][1] if isinstance(model, Pipeline) else model
+    options = {id(last): {"zipmap": False}} if is_classifier(last) else {}
+    opsets = {"": OPSET, "ai.onnx.ml": 3}
+    graph = to_onnx(model, _one_sample(X), target_opset=opsets, options=options)
+    # Of a plug-in, the label and the probabilities of the classifier inside come out as well.
+    named = [output for output in graph.graph.output if output.name in ("sets", "scores")]
+    del graph.graph.output[:]
+    graph.graph.output.extend(named)
+    return graph
+
+
+def _one_sample(X):
+    """Return the first sample, of texts and other lists as the column that skl2onnx wants."""
+    if hasattr(X, "iloc"):
+        return X[:1]
+    sample = np.asarray(X[:1])
+    return sample[:, None] if sample.ndim == 1 else sample

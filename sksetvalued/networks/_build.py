@@ -1,5 +1,6 @@
 """From the parameters of an estimator to a network."""
 
+import inspect
 import os
 import warnings
 
@@ -272,6 +273,19 @@ def _hint_of_signals(form):
     )
 
 
+def _hint_of_tokens(backbone):
+    embeds = isinstance(backbone, nn.Module) and any(
+        isinstance(part, nn.Embedding) for part in backbone.modules()
+    )
+    if not embeds:
+        return ""
+    name = next(iter(inspect.signature(backbone.forward).parameters), "input")
+    return (
+        " Tables are read as measurements; tokens get a name and stay integers, as in "
+        f'X={{"{name}": X}}.'
+    )
+
+
 def _forward_zeros(body, input_shape):
     parameter = next((p for p in body.parameters() if p.is_floating_point()), None)
     like = torch.zeros(()) if parameter is None else parameter
@@ -291,7 +305,8 @@ def _refusal(body, input_shape, backbone, error):
     smallest = _smallest_size(body, input_shape) if isinstance(backbone, str) else None
     if smallest is None:
         remedy = " Resize the images with `transform`." if len(input_shape) == 3 else ""
-        return f"{message}{_hint_of_signals(input_shape) or remedy}"
+        hint = _hint_of_signals(input_shape) or _hint_of_tokens(backbone) or remedy
+        return f"{message}{hint}"
     return (
         f"backbone={backbone!r} needs images of at least {smallest} x {smallest} pixels, got "
         f"{input_shape[1]} x {input_shape[2]}: its maps vanish. Resize the images with "
