@@ -110,9 +110,14 @@ FAMILIES = {
     "convnext_tiny": 768,
     "googlenet": 1024,
 }
+#: Large, and of kinds of which others are in the list.
+SLOW = ("vit_b_32", "convnext_tiny", "densenet121")
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in FAMILIES],
+)
 def test_the_classifier_of_torchvision_models_is_replaced(name):
     network = build(name, shape=(3, 64, 64))
     assert network.head.in_features == FAMILIES[name]

@@ -76,8 +76,17 @@ def fitted(data):
 # -- learning -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("loss", ["sparse_top", "bce", "sparsemax"])
-@pytest.mark.parametrize("size", ["predicted", "threshold"])
+@pytest.mark.parametrize(
+    ("size", "loss"),
+    [
+        *(("predicted", loss) for loss in ("sparse_top", "bce", "sparsemax")),
+        ("threshold", "sparse_top"),
+        *(
+            pytest.param("threshold", loss, marks=pytest.mark.slow)
+            for loss in ("bce", "sparsemax")
+        ),
+    ],
+)
 def test_learns_labels_that_are_half_spaces(loss, size):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(900, 5))

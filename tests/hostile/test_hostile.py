@@ -13,7 +13,7 @@ from .law import Violation, judge, strict_warnings
 pytestmark = pytest.mark.hostile
 
 #: Examples of the families whose cases take milliseconds.
-FEW = {"fits": 30, "predictions": 60, "plug_ins": 40, "files": 60}
+FEW = {"operators": 100, "fits": 30, "predictions": 60, "plug_ins": 40, "files": 60}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
