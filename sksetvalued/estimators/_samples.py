@@ -1,0 +1,154 @@
+"""What the deep estimators take: samples of any kind, and their weights."""
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from sklearn.utils import assert_all_finite
+from sklearn.utils.validation import _check_sample_weight, validate_data
+
+from .._arrays import as_array, as_numbers
+from ..inputs import hint_of_one, input_kind, media_inputs, same_form, table_inputs
+from ..training import is_perceptron
+
+#: Types of tables that are taken as they are.
+FLOATS = (np.float64, np.float32)
+
+
+class TakesSamples:
+    """Checks of samples, at `fit` and after it, for an estimator of the parameters of all."""
+
+    def _check_inputs(self, X, reset=False, training=False):
+        """Validate X, and remember its form if `reset`; return its inputs.
+
+        A perceptron of ours centres the columns of a table before it rounds them to the precision
+        of its weights; other networks get single precision.
+        """
+        kind = input_kind(X)
+        if kind == "table":
+            self._check_no_transform()
+            X = self._validate_table(X, reset)
+            if training or not self._predicts_in_double(X.dtype):
+                self._check_single_precision(X)
+            backbone = self.backbone if training else self._network_params["backbone"]
+            dtype = None if is_perceptron(backbone, X.shape[1:]) else torch.float32
+            inputs = table_inputs(X, dtype, keep_sparse=not self.compile)
+        else:
+            inputs = media_inputs(X, kind, vars(self)["transform"])
+        return self._check_samples(inputs, X, reset)
+
+    def _check_samples(self, inputs, X, reset):
+        """Remember the form of samples if `reset`, else check it; return the inputs."""
+        shape = inputs.sample_shape
+        shape = shape if isinstance(shape, dict) else tuple(shape)
+        if reset:
+            self.input_kind_ = inputs.kind
+            self.input_shape_ = shape
+            self._fitted_on_bytes = _holds_bytes(X)
+        elif (inputs.kind == "table") != (self.input_kind_ == "table"):
+            raise ValueError(
+                f"X is of the kind {inputs.kind!r}, but {type(self).__name__} was fitted on the "
+                f"kind {self.input_kind_!r}: give samples in the form of those of `fit`."
+                f"{hint_of_one(X, self.input_shape_)}"
+            )
+        elif shape != self.input_shape_ and not same_form(shape, self.input_shape_):
+            raise ValueError(
+                f"X holds samples of shape {shape}, but "
+                f"{type(self).__name__} was fitted on samples of shape {self.input_shape_}."
+                f"{hint_of_one(X, self.input_shape_)}"
+            )
+        elif inputs.kind == "image" and _holds_bytes(X) != self._fitted_on_bytes:
+            self._check_image_range(X, inputs)
+        return inputs
+
+    def _validate_table(self, X, reset):
+        """Return a table as a float array or CSR matrix.
+
+        One that is so already costs no more than a look at its values, which is what a service
+        sends, row by row.
+        """
+        plain = type(X) is np.ndarray and X.ndim == 2 and len(X) and X.dtype in FLOATS
+        same_columns = plain and X.shape[1] == getattr(self, "n_features_in_", None)
+        if same_columns and not (reset or hasattr(self, "feature_names_in_")):
+            assert_all_finite(X, estimator_name=type(self).__name__, input_name="X")
+            return X
+        if not (hasattr(X, "iloc") or hasattr(X, "columns") or sp.issparse(X)):
+            X = as_array(X, "X")
+        try:
+            return validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=reset)
+        except OverflowError as error:
+            raise ValueError(f"X holds numbers that no float can hold: {error}.") from error
+        except (TypeError, ValueError) as error:
+            error.add_note(
+                "X was taken for a table of numbers: strings and categories must be encoded "
+                "first, as by sklearn.preprocessing.OneHotEncoder"
+            )
+            raise
+
+    def _check_single_precision(self, X):
+        """Raise if a table in double precision has values that single precision has not."""
+        values = X.data if hasattr(X, "indptr") else X
+        if X.dtype == np.float64 and values.size:
+            largest = max(values.max(), -values.min())
+            if largest > np.finfo(np.float32).max:
+                raise ValueError(
+                    f"X holds values up to {largest:g}, too large for the single precision of "
+                    "the training; scale the features, for example by a StandardScaler."
+                )
+
+    def _check_image_range(self, X, inputs):
+        """Raise if bytes and other numbers cannot mean the same images.
+
+        Bytes are divided by 255, others are taken as they are.
+        """
+        if not inputs.in_memory:
+            return
+        if self._fitted_on_bytes:
+            largest = inputs.statistics().high
+            if largest > 1:
+                raise ValueError(
+                    f"X holds images of {X.dtype} up to {largest:g}, but the images of `fit` were "
+                    "bytes, which are divided by 255: convert them to uint8, or divide by 255."
+                )
+        elif self._image_range[0] < 0 or self._image_range[1] > 1:
+            low, high = self._image_range
+            raise ValueError(
+                "X holds images of bytes, which are divided by 255, but those of `fit` were "
+                f"numbers from {low:g} to {high:g}: convert X to their type and range."
+            )
+
+    def _check_no_transform(self):
+        transform = vars(self)["transform"]
+        if transform is not None:
+            raise ValueError(
+                f"transform={transform!r} is for images, but X is a table: leave it None, and "
+                "transform tables by the steps of a Pipeline."
+            )
+
+    def _built_in_network(self):
+        plain = self.precision == "float32" and not self.compile
+        return plain and is_perceptron(self._network_params["backbone"], self.input_shape_)
+
+    def _predicts_in_double(self, dtype):
+        """Return whether scores are computed in double precision.
+
+        They are where X is and the network is ours and on the CPU, so that they do not depend on
+        the batch at all.
+        """
+        double = dtype in (np.float64, torch.float64)
+        return double and self.net_.device == "cpu" and self._built_in_network()
+
+    def _check_weights(self, sample_weight, n_samples):
+        """Return the sample weights as float32, or None."""
+        if sample_weight is None:
+            return None
+        sample_weight = as_numbers(sample_weight, "sample_weight")
+        if not sample_weight.any():
+            raise ValueError("sample_weight must not be zero for every sample.")
+        weight = _check_sample_weight(
+            sample_weight, np.empty((n_samples, 1)), dtype=np.float64, ensure_non_negative=True
+        )
+        return weight
+
+
+def _holds_bytes(images):
+    return getattr(images, "dtype", None) in (np.uint8, torch.uint8)
