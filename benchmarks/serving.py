@@ -3,9 +3,10 @@
 CPU time of one call in milliseconds, the median of turns in one process, one thread; printed and
 written to ``benchmarks/serving.md``. ONNX Runtime needs the extra 'onnx'.
 
-    python benchmarks/serving.py
+    python benchmarks/serving.py [--rounds 30] [--page PAGE]
 """
 
+import argparse
 import tempfile
 from pathlib import Path
 
@@ -58,15 +59,19 @@ def ways(model, samples, folder, logistic=None):
     return functions
 
 
-def measure(functions, sizes=(1, 1000)):
+def measure(functions, rounds, sizes=(1, 1000)):
     """Return the CPU milliseconds of each way and number of rows."""
     calls = {(name, n): lambda f=f, n=n: f(n) for name, f in functions.items() for n in sizes}
-    timings = interleaved(calls, rounds=30, budget=30)
+    timings = interleaved(calls, rounds=rounds, budget=rounds)
     return {key: timing["cpu_ms"] for key, timing in timings.items()}
 
 
 def main():
     """Measure a perceptron on tables and a convolutional network on images."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=30, help="turns, and seconds for all")
+    parser.add_argument("--page", type=Path, default=PAGE)
+    arguments = parser.parse_args()
     settle()
     X, y = make_classification(
         3000, N_FEATURES, n_informative=32, n_classes=N_CLASSES, random_state=0
@@ -82,7 +87,7 @@ def main():
             (f"perceptron, {N_FEATURES} columns", ways(table, X, folder, logistic)),
             (f"convnet, images {IMAGE}", ways(convnet, images, folder)),
         ):
-            times = measure(functions)
+            times = measure(functions, arguments.rounds)
             for name in functions:
                 lines.append(
                     f"| {what} | {name} | {times[name, 1]:.3f} | {times[name, 1000]:.2f} |"
@@ -99,7 +104,7 @@ def main():
         *lines,
         "",
     ]
-    PAGE.write_text("\n".join(page), encoding="utf-8")
+    arguments.page.write_text("\n".join(page), encoding="utf-8")
     print("\n".join(page))
 
 
