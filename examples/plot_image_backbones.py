@@ -62,7 +62,7 @@ for name, backbone in backbones.items():
     clf = AverageKClassifier(
         k=1.5,
         backbone=backbone,
-        max_epochs=2 if backbone == "resnet18" else 8,
+        max_epochs=2 if backbone == "resnet18" else 15,
         random_state=0,
     )
     fitted[name] = clf.fit(X_train, y_train)
