@@ -17,9 +17,10 @@ EXPECTED_FAILURES = {
 DEFAULTS = [TopKClassifier(), AverageKClassifier()]
 # The same but for the search of the length, which fits several times.
 QUICK = [TopKClassifier(max_epochs=3), AverageKClassifier(max_epochs=3)]
+LARGE_STEPS = {"max_epochs": 30, "batch_size": 60, "lr": 1e-2}
 SHORT = [
-    TopKClassifier(k=1, loss="noised_hinge", lr_schedule="cosine", max_epochs=30),
-    AverageKClassifier(k=1.5, loss="noised_hinge", calibration_fraction=None, max_epochs=30),
+    TopKClassifier(k=1, loss="noised_hinge", lr_schedule="cosine", **LARGE_STEPS),
+    AverageKClassifier(1.5, loss="noised_hinge", calibration_fraction=None, **LARGE_STEPS),
 ]
 OTHERS = [
     TopKClassifier(k=1, max_margin=0.5, max_epochs=30),
