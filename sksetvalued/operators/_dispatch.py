@@ -2,7 +2,8 @@
 
 Every operator has a reference, its definition in operations of torch, which computes anything:
 any floating-point type and device, derivatives of any order, ``torch.func``, ``torch.compile``.
-The kernels are faster where they can stand in for it. :func:`choose` says where:
+Where its operations are done one by one, ``eager`` of some operators runs it by parts. The kernels
+are faster where they can stand in for it. :func:`choose` says where:
 
 ================================================  =============  ==================================
 what is asked                                     who computes   why

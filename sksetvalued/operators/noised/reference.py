@@ -10,27 +10,9 @@ _AT_ONCE, _AT_ONCE_ELSEWHERE = 1 << 16, 1 << 24
 
 
 def select(scores, k, epsilon, n_draws, generator=None, noise=None, shared=False):
-    """Find the classes that noise puts at ranks 1 to k.
+    """Do what :func:`..select_noised` does, for ranks 1 to k and in their order.
 
     A row with a NaN has the class of a NaN at every rank.
-
-    Parameters
-    ----------
-    scores : Tensor of shape (n_samples, n_classes)
-        Not differentiated.
-    k : int, in [1, n_classes]
-    epsilon : float
-    n_draws : int
-    generator : torch.Generator, optional
-    noise : Tensor of shape (n_draws, n_samples or 1, n_classes), optional
-        Standard normals, drawn from `generator` when absent.
-    shared : bool, default=False
-        Whether drawn noise is the same for all samples.
-
-    Returns
-    -------
-    indices, normals : Tensors of shape (n_samples, n_draws, k)
-        Classes, and the standard normals added to their scores.
     """
     n_samples, n_classes = scores.shape
     like = {"dtype": scores.dtype, "device": scores.device}

@@ -46,7 +46,7 @@ def threshold_of(scores, k):
     # If all entries were inside.
     threshold = torch.maximum(sum(threshold), (scores.sum(-1) - k)[:, None] / scores.shape[-1])
     for dtype, tolerance in ((scores.dtype, 1e-5), (k.dtype, 1e-12)):
-        threshold = _climb(scores.to(dtype), k[:, None], threshold.to(dtype), tolerance)
+        threshold = _climb(scores.to(dtype), k[..., None], threshold.to(dtype), tolerance)
         if threshold is None:
             return find_threshold(scores, k)
     reference = threshold.to(scores.dtype).to(k.dtype)

@@ -123,20 +123,7 @@ def smoothed_hinge(scores, target, k, tau, margin):
 
 
 def smoothed_hinges(scores, target, ranks, tau, margin):
-    """Compute the weighted sum of the smoothed hinges at several ranks.
-
-    Parameters
-    ----------
-    scores : Tensor of shape (n_samples, n_classes)
-    target : LongTensor of shape (n_samples,)
-    ranks : sequence of (int, float)
-        Ranks, in [1, n_classes - 1], and their weights.
-    tau, margin : float
-
-    Returns
-    -------
-    Tensor of shape (n_samples,)
-    """
+    """Compute the weighted sum of the smoothed hinges at pairs of a rank and its weight."""
     if len(ranks) == 1:
         return smoothed_hinge(scores, target, ranks[0][0], tau, margin)
     return sum(w * smoothed_hinge(scores, target, k, tau, margin) for k, w in ranks)
