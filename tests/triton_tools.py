@@ -1,7 +1,7 @@
 """Kernels on a GPU or else in Triton's interpreter, and compiled for devices that are not there.
 
 The interpreter has to be chosen before Triton is imported: without a GPU one test
-(test_interpreted_kernels.py) runs the others in a process of its own. It takes a millisecond for
+(test_interpreter.py) runs the others in a process of its own. It takes a millisecond for
 what takes a GPU a microsecond: cases marked slow run on a GPU and in `make test-slow`.
 """
 
@@ -19,7 +19,7 @@ slow = pytest.mark.slow
 on_capabilities = pytest.mark.parametrize("capability", [90, pytest.param(80, marks=slow)])
 on_device = pytest.mark.skipif(
     not INTERPRETED and not torch.cuda.is_available(),
-    reason="no GPU; run in the interpreter by test_interpreted_kernels.py",
+    reason="no GPU; run in the interpreter by test_interpreter.py",
 )
 compiles = pytest.mark.skipif(INTERPRETED, reason="the interpreter does not compile")
 
