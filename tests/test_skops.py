@@ -106,6 +106,12 @@ def test_estimators_that_are_not_fitted():
         assert repr(loaded) == repr(model)
 
 
+def test_an_estimator_without_its_state_says_so():
+    """As where a schema holds one in place of a version, which scikit-learn then prints."""
+    with pytest.raises(ValueError, match="TopKClassifier is incomplete"):
+        repr(TopKClassifier.__new__(TopKClassifier))
+
+
 def test_code_of_the_user_is_refused_by_name_when_it_is_written():
     model = TopKClassifier(k=2, backbone=torch.nn.Linear(5, 4), **QUICK).fit(X, Y)
     with pytest.raises(ValueError, match="backbone cannot be written without code"):

@@ -191,7 +191,10 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         -------
         params : dict
         """
-        params = {name: vars(self)[name] for name in self._get_param_names()}
+        names = self._get_param_names()
+        if not vars(self).keys() >= set(names):
+            raise ValueError(f"{type(self).__name__} is incomplete, as from a malformed file.")
+        params = {name: vars(self)[name] for name in names}
         if deep:
             for name, value in list(params.items()):
                 # Some transforms of torchvision have a method of that name of their own.
