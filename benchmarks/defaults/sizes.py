@@ -60,11 +60,30 @@ being the standard deviation of the sizes of sets; *times*: error over possible.
 
 ## What it says
 
-- From 200 samples the mean is within 8 % of k on digits and letter, and not on the texts of hwu,
-  where sets come out a tenth too large, of three texts of an intent; why, was not found out.
-  `calibrate` on unlabelled texts mends it. On letter and hwu single fits miss k by twice what is
-  possible, on digits by no more.
-- Few seeds so far, and none of 1,000 or 3,000 samples: `run` goes on where it stopped.
+- In the mean over ten seeds sets of new data hold k classes: within 1.5 % of k from 200 samples,
+  within 1 % from 1,000 on digits and hwu, and 3.0 % too many on letter. Intervals are 2.5 to 6 %
+  wide to each side.
+- Single fits miss k by about 1.4 times what is possible from 1,000 samples, and by 1.0 to 2.0
+  times from 200, most on texts with three of an intent, where one fit of ten was 18 % off.
+  `calibrate` on unlabelled data mends it.
+- Not measured: 3,000 samples, and "a fifth" since the threshold is set as it is now. Processor
+  times were taken while other work ran on the machine.
+
+How the threshold is set was chosen on other data, `CHOOSE` of the module, with the scores of the
+fold networks on 1,000 to 2,000 further samples at hand:
+
+- Texts, 200 of 77 intents (banking): sets were 8 % ± 3 too large (12 seeds), by the fold networks
+  as by the last one. A vectorizer fitted on all texts gives held-out rows words that no other text
+  has; in new texts these are dropped before the row is given the norm one. Rows are now held out
+  without them: -2 % ± 3. Holding out classes of one text as well changed nothing.
+- A noisy table of 1,000 rows (ambiguous) is mostly learnt in three to eight epochs, and four
+  fifths of three are no whole number: sets were 3 % too large (11 seeds). The last epoch now ends
+  within: +1 %. One epoch more or less is 10 % there.
+- The last network differs from the fold networks, at the same number of samples seen, by 0.8 to
+  1.6 % of k from fit to fit, and by -1.4 to +1.4 % in the mean of a set, with 200 samples. To
+  give it the temperature at which it is as sure of its training samples as they are of theirs
+  lessened the error on two sets of four, by a tenth, and raised it on the others. Most of it is
+  that of thresholds from n samples, and stays.
 
 """
 
@@ -159,7 +178,8 @@ def write(page, records):
             for contender in CONTENDERS
             if grouped[name, n, contender]
         ]
-        parts += [f"## {title}\n\n", table(heads, rows), "\n"]
+        if rows:
+            parts += [f"## {title}\n\n", table(heads, rows), "\n"]
     page.write_text("".join(parts).rstrip() + "\n")
 
 
