@@ -557,10 +557,10 @@ CHANGES = [
     "Before that search, 14 fits of the default losses with other learning rates and schedules "
     "were looked at on the validation data of Omniglot and CIFAR-100, to see what the defaults "
     "lack; they are not recorded and no figure here is from them.",
-    "later_*: planned with 10 seeds, two seeds of the search, a long tail and images; what is "
-    "here is what the time allowed. Seven fits on the long tail and on images are not recorded. "
-    "On the table, seeds 6 to 15 were run after the others had been looked at, as their intervals "
-    "were too wide to say anything.",
+    "later_*: planned with 10 seeds and two seeds of the search; what is here is what the time "
+    "allowed. The long tail and the images were run last; seven fits on them, long before, are "
+    "not recorded. On the table, seeds 6 to 15 were run after the others had been looked at, as "
+    "their intervals were too wide to say anything.",
     "After all measurements the losses for top-k were given compiled kernels: rounding, and which "
     "random draws are made, differ since; their law does not.",
 ]
