@@ -104,7 +104,7 @@ class TestCatalogue:
         """Return what happened with changes of files: (path, form, stride, offset) of each."""
         tasks = json.dumps([[str(path), *numbers] for path, *numbers in tasks])
         command = [sys.executable, hostile_files.__file__, tasks]
-        run = subprocess.run(command, capture_output=True, text=True, check=True)
+        run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         return json.loads(run.stdout)
 
     def check(self, report):
@@ -185,7 +185,7 @@ class TestMemory:
         for name, content in files.items():
             (folder / name).write_bytes(content)
         command = [sys.executable, hostile_files.__file__, "--memory", str(folder)]
-        run = subprocess.run(command, capture_output=True, text=True, check=True)
+        run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         return json.loads(run.stdout)
 
     @pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="not on Linux")
