@@ -100,6 +100,14 @@ class TestCatalogue:
             with pytest.raises(ValueError, match="no file may set"):
                 load(tmp_path / "m")
 
+    def test_a_file_without_what_a_prediction_needs_is_refused(self, good, tmp_path):
+        def lose(document):
+            del document["fitted"]["_log_label_weight"]
+
+        (tmp_path / "m").write_bytes(with_document(good.read_bytes(), lose))
+        with pytest.raises(ValueError, match="it lacks _log_label_weight"):
+            load(tmp_path / "m")
+
     def reports(self, *tasks):
         """Return what happened with changes of files: (path, form, stride, offset) of each."""
         tasks = json.dumps([[str(path), *numbers] for path, *numbers in tasks])

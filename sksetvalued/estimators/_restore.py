@@ -221,6 +221,8 @@ def _check_agreement(model):
     names = vars(model).keys() & _allowed.FITTED.keys()
     if not wanted <= names <= wanted | OPTIONAL:
         raise ValueError(f"it has the attributes {sorted(names)}")
+    if not isinstance(model, DeepLabelSetClassifier) and "_log_label_weight" not in names:
+        raise ValueError("it lacks _log_label_weight")
     rule = getattr(model, "rule_", None)
     if rule is not None and not hasattr(rule, "n_classes_"):
         raise ValueError("its rule is not fitted")
