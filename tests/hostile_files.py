@@ -248,6 +248,8 @@ def use(path, X, form):
 
     # Steps of others raise what they like when they are used.
     errors = Exception if form in ("whole", "schema") else (TypeError, ValueError)
+    if form == "images":
+        errors += (RuntimeError,)  # of torchvision, for images that a transform does not fit
     try:
         predict_set(model, X)
         repr(model)
