@@ -105,7 +105,7 @@ class TestCatalogue:
             del document["fitted"]["_log_label_weight"]
 
         (tmp_path / "m").write_bytes(with_document(good.read_bytes(), lose))
-        with pytest.raises(ValueError, match="it lacks _log_label_weight"):
+        with pytest.raises(ValueError, match="it has the attributes"):
             load(tmp_path / "m")
 
     def reports(self, *tasks):

@@ -18,10 +18,8 @@ from ._json import Decoder
 from ._label_sets import DeepLabelSetClassifier
 
 #: Fitted attributes that an estimator may lack.
-OPTIONAL = {
-    *("feature_names_in_", "n_features_in_"),
-    *("_found_epochs", "_image_range", "_log_label_weight"),
-}
+OPTIONAL = {"feature_names_in_", "n_features_in_", "_found_epochs", "_image_range"}
+OF_LABELS = {"_log_label_weight"}
 OF_LABEL_SETS = {"average_size_", "largest_size_", "_form", "_seen", "_shift_invariant"}
 #: What a document holds.
 PARTS = {
@@ -217,12 +215,10 @@ def _attributes(cls):
 def _check_agreement(model):
     """Raise unless the attributes of an estimator are all there and of the same classes."""
     wanted = _allowed.FITTED.keys() - OPTIONAL
-    wanted -= set() if isinstance(model, DeepLabelSetClassifier) else OF_LABEL_SETS
+    wanted -= OF_LABELS if isinstance(model, DeepLabelSetClassifier) else OF_LABEL_SETS
     names = vars(model).keys() & _allowed.FITTED.keys()
     if not wanted <= names <= wanted | OPTIONAL:
         raise ValueError(f"it has the attributes {sorted(names)}")
-    if not isinstance(model, DeepLabelSetClassifier) and "_log_label_weight" not in names:
-        raise ValueError("it lacks _log_label_weight")
     rule = getattr(model, "rule_", None)
     if rule is not None and not hasattr(rule, "n_classes_"):
         raise ValueError("its rule is not fitted")
