@@ -116,16 +116,16 @@ class OwnGenerator:
             return None
         if fixed:
             return torch.Generator(device).manual_seed(self.seed)
-        key = str(device)
-        if key not in self._generators:
+        generator = self._generators.get(device)
+        if generator is None:
             generator = torch.Generator(device).manual_seed(self.seed)
-            if key in self._states:
-                generator.set_state(self._states.pop(key))
-            self._generators[key] = generator
-        return self._generators[key]
+            if str(device) in self._states:
+                generator.set_state(self._states.pop(str(device)))
+            self._generators[device] = generator
+        return generator
 
     def __getstate__(self):
-        states = {key: generator.get_state() for key, generator in self._generators.items()}
+        states = {str(key): made.get_state() for key, made in self._generators.items()}
         return {"seed": self.seed, "states": {**self._states, **states}}
 
     def __setstate__(self, state):

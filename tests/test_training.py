@@ -30,13 +30,20 @@ from skorch.callbacks import (
 )
 
 from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier
+from sksetvalued.inputs import ArrayInputs
 from sksetvalued.metrics import (
     average_k_scorer,
     set_coverage_scorer,
     set_size_scorer,
     top_k_scorer,
 )
-from sksetvalued.training import make_criterion, resolve_device, split_per_class
+from sksetvalued.training import (
+    TrainingSet,
+    make_batches,
+    make_criterion,
+    resolve_device,
+    split_per_class,
+)
 
 N_CLASSES = 6
 
@@ -774,3 +781,22 @@ def test_a_device_that_can_is_taken():
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert resolve_device(device) == str(device)
+
+
+@pytest.mark.parametrize("n_features", [3, 1 << 17])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_batches_of_a_table_are_its_rows_in_the_drawn_order(n_features, weighted):
+    # Narrow rows are gathered for several batches at once, wide ones for one.
+    X = torch.arange(20.0).repeat_interleave(n_features).view(20, n_features)
+    weight = torch.linspace(1, 2, 20) if weighted else None
+    data = TrainingSet(ArrayInputs(X), torch.arange(20) % 7, weight)
+    batches = make_batches(data, 3, torch.Generator().manual_seed(0), shuffle=True)
+    order = torch.randperm(20, generator=torch.Generator().manual_seed(0))
+    seen = list(batches)
+    assert [len(x) for x, _ in seen] == [3, 3, 3, 3, 3, 3, 2]
+    assert len(batches) == 7
+    for (x, (target, weights, index)), expected in zip(seen, order.split(3), strict=True):
+        assert torch.equal(index, expected)
+        assert torch.equal(x, X[expected])
+        assert torch.equal(target, expected % 7)
+        assert (weights is None) if not weighted else torch.equal(weights, weight[expected])

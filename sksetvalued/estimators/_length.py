@@ -96,15 +96,8 @@ class SearchedLength:
             return
         most = min(MOST_CHECKED, max(MOST_SCORES_CHECKED // len(self.classes_), 1))
         rows = rows[:: -(-len(rows) // most)]
-        # In batches no larger than those of the training, which fitted into memory.
-        parts = np.split(rows, range(self.batch_size_, len(rows), self.batch_size_))
-        log_proba = np.concatenate(
-            [
-                self._log_proba(scores)
-                for part in parts
-                for scores in self._iter_scores(inputs.subset(part))
-            ]
-        )
+        chunks = self._iter_scores(inputs.subset(rows))
+        log_proba = np.concatenate([self._log_proba(scores) for scores in chunks])
         # By the shares in all samples: of many classes, few samples have one each.
         chance = float(np.log(self._prior)[target[rows]].mean())
         if log_proba[np.arange(len(rows)), target[rows]].mean() > NO_BETTER * chance:

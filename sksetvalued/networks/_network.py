@@ -65,12 +65,12 @@ class ColumnScale(nn.Module):
 
     def forward(self, x):
         """Return the scaled batch, in the precision of `scale`."""
+        mean, scale = self.mean, self.scale
         if not isinstance(x, SparseRows):
-            if x.is_floating_point() and x.dtype != self.mean.dtype:
-                x = x.to(self.scale.dtype)
-                return (x - self.mean.to(x.dtype)) / self.scale
-            return (x - self.mean).to(self.scale.dtype) / self.scale
-        values = x.values.to(self.scale.dtype) / self.scale[x.columns.long()]
+            if x.is_floating_point() and x.dtype != mean.dtype:
+                return (x.to(scale.dtype) - mean.to(scale.dtype)).div_(scale)
+            return (x - mean).to(scale.dtype).div_(scale)
+        values = x.values.to(scale.dtype) / scale[x.columns.long()]
         return SparseRows(x.columns, x.starts, values, x.n_columns)
 
 

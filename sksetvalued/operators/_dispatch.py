@@ -152,7 +152,8 @@ def choose(operator, scores, target=None, *, rank=1):
     if torch.compiler.is_compiling():
         return "reference"
     wanted = _switch()
-    if wanted == "0" or not _is_plain(scores):
+    # The kernels read the memory, which has to hold the values.
+    if wanted == "0" or scores.dtype != torch.float32 or not _holds_its_values(scores):
         return "reference"
     backend = "cpu" if scores.is_cpu and wanted != "triton" else "triton"
     if backend == "cpu" and kernels is None:
@@ -174,11 +175,6 @@ def needs_reference(grad):
     That is where it is differentiated itself, and where the values of `grad` cannot be read.
     """
     return torch.is_grad_enabled() or not _holds_its_values(grad)
-
-
-def _is_plain(tensor):
-    """Return whether the memory of `tensor` holds its values, in float32, for us to read."""
-    return tensor.dtype == torch.float32 and _holds_its_values(tensor)
 
 
 def _holds_its_values(tensor):
@@ -208,8 +204,7 @@ def _holds_classes(target, scores):
         type(target) is torch.Tensor
         and target.dtype == torch.int64
         and ((target.is_cpu and scores.is_cpu) or target.device == scores.device)
-        and target.ndim == 1
-        and len(target) == len(scores)
+        and target.shape == scores.shape[:1]
     )
 
 

@@ -1,6 +1,7 @@
 """Any torch criterion in the role of a loss."""
 
 import copy
+import functools
 import inspect
 
 import numpy as np
@@ -201,4 +202,9 @@ def accepts(loss, argument, targets="label"):
     """Return whether a loss, given by name or class, takes a constructor argument."""
     if isinstance(loss, str):
         loss = _by_name(loss, targets)
-    return inspect.isclass(loss) and argument in inspect.signature(loss).parameters
+    return inspect.isclass(loss) and argument in _arguments(loss)
+
+
+@functools.lru_cache(maxsize=64)
+def _arguments(cls):
+    return frozenset(inspect.signature(cls).parameters)

@@ -20,6 +20,7 @@ struct NoisedRow {
   Blocks blocks;
   int64_t k;
   float epsilon;
+  float offset;  // exp(offset - a u^2 - b u) bounds Q(u) times a block's size, in units of 2^-32
   float bound;  // of the scores outside the head
   int64_t n_head;
   int32_t* head;
@@ -134,8 +135,6 @@ INLINE void draw_block(NoisedRow& row, Random& random, int64_t chunk, int lane, 
 INLINE Entry draw(NoisedRow& row, Random& random) {
   const float kth = draw_head(row, random);
   const float inverse = 1 / row.epsilon;
-  // exp(-a u^2 - b u - c) times the size of a block, in units of 2^-32.
-  const float offset = logf(row.blocks.height * 1.001f) + 22.1807098f - kBoundC;
   for (int64_t c = 0; c < row.blocks.n_chunks; ++c) {
     const float threshold = row.heaped ? row.heap.least() : kth;
     const float top = row.blocks.tops[c] < row.bound ? row.blocks.tops[c] : row.bound;
@@ -143,7 +142,7 @@ INLINE Entry draw(NoisedRow& row, Random& random) {
     if ((threshold - top) * inverse > 11.0f) continue;
     const Floats most = smaller(load(row.blocks.maxima + c * kLanes), all(row.bound));
     const Floats u = (all(threshold) - most) * inverse;
-    const Floats level = power_of_two((offset - u * (kBoundA * u + kBoundB)) * 1.44269504f);
+    const Floats level = power_of_two((row.offset - u * (kBoundA * u + kBoundB)) * 1.44269504f);
     const Words digits = random.next();
     const Floats drawn = __builtin_convertvector((Ints)(digits >> 1), Floats) * 2.0f;
     // Where infinite scores make u NaN, the block is searched and nothing found.

@@ -24,6 +24,7 @@ struct RowMemory {
         row{{nullptr, n_classes, height, n_chunks, maxima.data, tops.data, false},
             k,
             epsilon,
+            logf(height * 1.001f) + 22.1807098f - kBoundC,
             0,
             0,
             head.data,
