@@ -19,11 +19,11 @@ def classifier(**params):
     return AverageKClassifier(1.5, **{"random_state": 0, **params})
 
 
-@pytest.mark.parametrize("n_folds", [2, 5, 7])
+@pytest.mark.parametrize("n_folds", [2, 5, 7, 10**30])
 def test_folds_hold_out_each_sample_once_and_share_the_classes(n_folds):
     y = rng.permutation(np.repeat([0, 1, 2, 3], [30, 11, 2, 1]))
     folds = folds_per_class(y, n_folds, np.random.RandomState(0))
-    assert len(folds) == n_folds
+    assert len(folds) == min(n_folds, 43)
     held = np.concatenate([out for _, out in folds])
     np.testing.assert_array_equal(np.sort(held), np.flatnonzero(y != 3))
     for kept, out in folds:

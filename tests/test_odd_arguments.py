@@ -272,8 +272,15 @@ def test_a_changed_k_is_told_in_a_line():
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("lr", 10**400), ("device", 10**30), ("device", -(10**30)), ("lr_schedule", lambda: None)],
-    ids=["rate", "device", "negative device", "schedule"],
+    [
+        ("lr", 10**400),
+        ("weight_decay", 10**400),
+        ("device", 10**30),
+        ("device", -(10**30)),
+        ("lr_schedule", lambda: None),
+        ("loss", int),
+    ],
+    ids=["rate", "decay", "device", "negative device", "schedule", "loss"],
 )
 def test_parameters_that_no_training_can_take_are_named(name, value):
     with pytest.raises((ValueError, TypeError)) as caught:

@@ -273,25 +273,25 @@ class DeepEstimator(TakesSamples, BaseEstimator):
     def _schedule(self):
         return self._recipe.lr_schedule if is_named(self.lr_schedule, "auto") else self.lr_schedule
 
-    def _given_rate(self):
+    def _as_float(self, name):
         try:
-            return float(self.lr)
+            return float(getattr(self, name))
         except OverflowError:
             raise ValueError(
-                "lr must be a number such as 0.001, got an integer above 1e308."
+                f"{name} must be a number such as 0.001, got an integer above 1e308."
             ) from None
 
     def _options(self, resume=None, epochs=1):
         """Return the training parameters, "auto" and None resolved."""
         recipe, in_pieces = self._recipe, resume == "partial_fit"
-        decay = self.weight_decay
+        decay = None if self.weight_decay is None else self._as_float("weight_decay")
         if decay is None and is_named(self.optimizer, "adamw"):
             decay = recipe.weight_decay
         searched = resume == "search" and self.patience is None
         return training.TrainingOptions(
             optimizer=self.optimizer,
             weight_decay=decay,
-            lr=recipe.lr if self.lr == "auto" else self._given_rate(),
+            lr=recipe.lr if self.lr == "auto" else self._as_float("lr"),
             lr_schedule=None if in_pieces else self._schedule(),
             default_schedule=is_named(self.lr_schedule, "auto"),
             max_epochs=epochs,

@@ -202,7 +202,8 @@ def accepts(loss, argument, targets="label"):
     """Return whether a loss, given by name or class, takes a constructor argument."""
     if isinstance(loss, str):
         loss = _by_name(loss, targets)
-    return inspect.isclass(loss) and argument in _arguments(loss)
+    is_class = inspect.isclass(loss) and issubclass(loss, nn.Module)
+    return is_class and argument in _arguments(loss)
 
 
 @functools.lru_cache(maxsize=64)

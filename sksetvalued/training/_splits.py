@@ -52,6 +52,7 @@ def folds_per_class(y, n_folds, random_state):
         Sorted indices, without folds that would hold nothing out. Each sample is held out once,
         but for the only one of a class, which is always kept.
     """
+    n_folds = min(n_folds, len(y))  # more would be empty
     order = random_state.permutation(len(y))
     order = order[np.argsort(y[order], kind="stable")]
     counts = np.bincount(y)
