@@ -76,7 +76,9 @@ int64_t hinge_rows(const HingeArguments& a) {
   RowMemory memory(a.n_classes, a.ranks[a.n_ranks - 1], a.epsilon);
   const bool ranked = a.n_ranks > 1;
   Ranking ranking(ranked ? a.ranks[a.n_ranks - 1] : 0);
-  const Buffer<double> means(a.n_ranks);
+  const Buffer<double> several(ranked ? a.n_ranks : 0);
+  double one;
+  double* const means = ranked ? several.data : &one;
   NoisedRow& row = memory.row;
   Random random;
   for (int64_t i = 0; i < a.n_rows; ++i) {
@@ -93,7 +95,7 @@ int64_t hinge_rows(const HingeArguments& a) {
       find_head(row);
       random.seed(a.seed, static_cast<uint64_t>(i));
     }
-    memset(means.data, 0, sizeof(double) * static_cast<size_t>(a.n_ranks));
+    memset(means, 0, sizeof(double) * static_cast<size_t>(a.n_ranks));
     for (int64_t d = 0; d < a.n_draws; ++d) {
       const Entry last = a.epsilon > 0 ? draw(row, random) : select_exactly(row);
       const auto add = [&](int64_t r, const Entry& entry) {
