@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import make_blobs
 from sklearn.metrics import log_loss
@@ -30,7 +31,7 @@ from skorch.callbacks import (
 )
 
 from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier
-from sksetvalued.inputs import ArrayInputs
+from sksetvalued.inputs import ArrayInputs, SparseInputs, SparseRows
 from sksetvalued.metrics import (
     average_k_scorer,
     set_coverage_scorer,
@@ -783,13 +784,21 @@ def test_a_device_that_can_is_taken():
             assert resolve_device(device) == str(device)
 
 
-@pytest.mark.parametrize("n_features", [3, 1 << 17])
+@pytest.mark.parametrize(
+    ("n_features", "kept"), [(3, None), (1 << 17, None), (200, True), (3, False)]
+)
 @pytest.mark.parametrize("weighted", [True, False])
-def test_batches_of_a_table_are_its_rows_in_the_drawn_order(n_features, weighted):
+def test_batches_of_a_table_are_its_rows_in_the_drawn_order(n_features, kept, weighted):
     # Narrow rows are gathered for several batches at once, wide ones for one.
     X = torch.arange(20.0).repeat_interleave(n_features).view(20, n_features)
+    inputs = ArrayInputs(X)
+    if kept is not None:
+        # Of the first sample and some others nothing is stored.
+        X[:, 2:] = 0
+        X[::3] = 0
+        inputs = SparseInputs(sparse.csr_array(X.numpy()), keep_sparse=kept)
     weight = torch.linspace(1, 2, 20) if weighted else None
-    data = TrainingSet(ArrayInputs(X), torch.arange(20) % 7, weight)
+    data = TrainingSet(inputs, torch.arange(20) % 7, weight)
     batches = make_batches(data, 3, torch.Generator().manual_seed(0), shuffle=True)
     order = torch.randperm(20, generator=torch.Generator().manual_seed(0))
     seen = list(batches)
@@ -797,6 +806,7 @@ def test_batches_of_a_table_are_its_rows_in_the_drawn_order(n_features, weighted
     assert len(batches) == 7
     for (x, (target, weights, index)), expected in zip(seen, order.split(3), strict=True):
         assert torch.equal(index, expected)
-        assert torch.equal(x, X[expected])
+        assert isinstance(x, SparseRows) == (kept is True)
+        assert torch.equal(x.to_dense() if kept else x, X[expected])
         assert torch.equal(target, expected % 7)
         assert (weights is None) if not weighted else torch.equal(weights, weight[expected])

@@ -68,11 +68,14 @@ class Inputs(ABC):
         of a torch DataLoader.
     runs_user_code : bool
         Whether a transform or a Dataset of the user, which may draw random numbers, is called.
+    entries_per_sample : float or None
+        Mean number of stored entries, where what `take` returns can be split into batches.
     """
 
     kind = "table"
     in_memory = True
     runs_user_code = False
+    entries_per_sample = None
 
     @property
     @abstractmethod

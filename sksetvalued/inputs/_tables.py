@@ -1,5 +1,8 @@
 """Feature tables: dense arrays and CSR matrices."""
 
+import math
+from itertools import accumulate, pairwise
+
 import numpy as np
 import torch
 from scipy.sparse.linalg import norm
@@ -48,6 +51,10 @@ class ArrayInputs(Inputs):
     @property
     def sample_shape(self):
         return tuple(self.data.shape[1:])
+
+    @property
+    def entries_per_sample(self):
+        return math.prod(self.sample_shape)
 
     @property
     def dtype(self):
@@ -122,6 +129,20 @@ class SparseRows:
         parts = (part.to(device, non_blocking=non_blocking) for part in parts)
         return SparseRows(*parts, self.n_columns)
 
+    def split(self, sizes):
+        """Return batches of so many rows each, one after the other."""
+        rows = list(accumulate(sizes, initial=0))
+        ends = [*self.starts[rows[:-1]].tolist(), len(self.values)]
+        return [
+            SparseRows(
+                self.columns[first:end],
+                self.starts[row:next_row] - first,
+                self.values[first:end],
+                self.n_columns,
+            )
+            for (row, next_row), (first, end) in zip(pairwise(rows), pairwise(ends), strict=True)
+        ]
+
     def to_dense(self):
         """Return the batch as a tensor of shape (n_samples, n_columns)."""
         end = self.starts.new_tensor([len(self.values)])
@@ -161,6 +182,10 @@ class SparseInputs(Inputs):
     @property
     def sample_shape(self):
         return (self.data.shape[1],)
+
+    @property
+    def entries_per_sample(self):
+        return self.data.nnz / max(1, len(self)) if self.keep_sparse else self.data.shape[1]
 
     def __len__(self):
         return self.data.shape[0]

@@ -1,12 +1,11 @@
 """Batches: gathered whole in memory, or made by the workers of a DataLoader."""
 
-import math
 from itertools import islice, repeat
 
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from ..inputs import ArrayInputs, Inputs
+from ..inputs import Inputs
 
 #: Arguments of a DataLoader that concern its worker processes.
 OF_WORKERS = {
@@ -174,12 +173,11 @@ class MemoryBatches:
 
     def _n_together(self):
         """Return how many batches are gathered at once, which small ones are far faster so."""
-        inputs, target = self.dataset.inputs, self.dataset.target
-        alone = not isinstance(inputs, ArrayInputs) or not torch.is_tensor(target)
-        if alone or self.dataset.part is not None:
+        entries = self.dataset.inputs.entries_per_sample
+        parted = self.dataset.part is not None or not torch.is_tensor(self.dataset.target)
+        if entries is None or parted:
             return 1
-        n_entries = math.prod(inputs.sample_shape) * self.batch_indices.batch_size
-        return max(1, GATHERED // max(1, n_entries))
+        return max(1, int(GATHERED / max(1, entries * self.batch_indices.batch_size)))
 
     def _gather(self, batches):
         sizes = [len(indices) for indices in batches]
