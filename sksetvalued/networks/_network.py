@@ -67,8 +67,10 @@ class ColumnScale(nn.Module):
         """Return the scaled batch, in the precision of `scale`."""
         mean, scale = self.mean, self.scale
         if not isinstance(x, SparseRows):
-            if x.is_floating_point() and x.dtype != mean.dtype:
-                return (x.to(scale.dtype) - mean.to(scale.dtype)).div_(scale)
+            if x.dtype == scale.dtype:
+                return (x - mean.to(x.dtype)).div_(scale)
+            if x.dtype in (torch.float16, torch.bfloat16):
+                return self(x.to(scale.dtype))
             return (x - mean).to(scale.dtype).div_(scale)
         values = x.values.to(scale.dtype) / scale[x.columns.long()]
         return SparseRows(x.columns, x.starts, values, x.n_columns)

@@ -202,8 +202,9 @@ class SetNet(NeuralNet):
 
     def _forget_gradients(self):
         # What Optimizer.zero_grad does, without its bookkeeping.
-        for parameter in self._updated():
-            parameter.grad = None
+        for group in self.optimizer_.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
 
     def _update(self, batch):
         if self._hooks["on_grad_computed"]:
@@ -248,9 +249,10 @@ class SetNet(NeuralNet):
         return [p for group in self.optimizer_.param_groups for p in group["params"]]
 
     def train_step_single(self, batch, **fit_params):
+        if self._processes is None:
+            return super().train_step_single(batch, **fit_params)
         step = super().train_step_single(batch, n_samples=len(batch[1][0]), **fit_params)
-        if self._processes is not None:
-            self._processes.sum_gradients(self.module_.parameters())
+        self._processes.sum_gradients(self.module_.parameters())
         return step
 
     def get_loss(self, y_pred, y_true, X=None, training=False):
