@@ -136,7 +136,7 @@ def times(records, tasks):
 
 
 def ablations(records, tasks):
-    """Return a table of the default against itself without a part, over tasks."""
+    """Return a table of the default against itself without a part, or searched, over tasks."""
     rows = []
     for name in CONTENDERS:
         own, _, part = name.partition(": ")
@@ -174,7 +174,7 @@ def stage(title, records, tasks):
         label = {"top_1": "`predict` of TopKClassifier"}.get(column, column.replace("_", "-"))
         yield f"### {label}\n"
         yield compared(records, tasks, own, column)
-    yield "### The default without its parts\n"
+    yield "### The default without its parts, and beside a search\n"
     yield ablations(records, tasks)
     yield "### Seconds of processor time, and sizes after `fit`\n"
     yield times(records, tasks)
