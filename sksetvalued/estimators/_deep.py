@@ -568,11 +568,11 @@ class DeepEstimator(TakesSamples, BaseEstimator):
 
     # -- scores -----------------------------------------------------------------------------
 
-    def _iter_scores(self, X):
+    def _iter_scores(self, X, largest_chunk=1024):
         """Yield the scores of X (or of its inputs) in arrays of shape (n_chunk, n_outputs)."""
         check_is_fitted(self)
         inputs = X if isinstance(X, Inputs) else self._check_inputs(X)
-        batch_size = 1024 if inputs.kind == "table" else max(self.batch_size_, 32)
+        batch_size = largest_chunk if inputs.kind == "table" else max(self.batch_size_, 32)
         batch_size = int(np.clip(CHUNK_SIZE // self._n_outputs, 16, batch_size))
         double = self._predicts_in_double(getattr(inputs, "dtype", None))
         processes = training.current_processes()

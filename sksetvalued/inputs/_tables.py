@@ -185,7 +185,8 @@ class SparseInputs(Inputs):
 
     @property
     def entries_per_sample(self):
-        return self.data.nnz / max(1, len(self)) if self.keep_sparse else self.data.shape[1]
+        # Rows that are made dense are made so one batch after the other.
+        return self.data.nnz / max(1, len(self)) if self.keep_sparse else None
 
     def __len__(self):
         return self.data.shape[0]

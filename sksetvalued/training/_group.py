@@ -26,6 +26,8 @@ class Group:
                 "the timeout of init_process_group."
             ) from error
         self._told = f"sksetvalued error in {self._group.group_name}"
+        # A process that refused its arguments at once would leave while others connect.
+        self.send(dist.barrier)
 
     @property
     def is_first(self):

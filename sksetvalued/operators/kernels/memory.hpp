@@ -29,9 +29,10 @@ inline void fill(float* to, int64_t n, float value) {
   for (int64_t i = 0; i < n; ++i) to[i] = value;
 }
 
-// Memory for n values, at multiples of 64 bytes; none is asked for where n is 0, as each piece moves
-// those of the next call to other addresses, at a tenth of the speed. What the library has for it is compiled once for
-// all instruction sets, hence for none of them or for one that the processor may lack.
+// Memory for n values, at multiples of 64 bytes. Where n is 0 none is asked for: each piece moves
+// those of the next call to other addresses, some of which are slower. What the library has for
+// it is compiled once for all instruction sets, hence for none of them or for one that the
+// processor may lack.
 template <class T>
 struct Buffer {
   T* const data;
