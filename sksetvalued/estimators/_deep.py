@@ -568,12 +568,13 @@ class DeepEstimator(TakesSamples, BaseEstimator):
 
     # -- scores -----------------------------------------------------------------------------
 
-    def _iter_scores(self, X, largest_chunk=1024):
+    def _iter_scores(self, X, largest_chunk=None):
         """Yield the scores of X (or of its inputs) in arrays of shape (n_chunk, n_outputs)."""
         check_is_fitted(self)
         inputs = X if isinstance(X, Inputs) else self._check_inputs(X)
-        batch_size = largest_chunk if inputs.kind == "table" else max(self.batch_size_, 32)
-        batch_size = int(np.clip(CHUNK_SIZE // self._n_outputs, 16, batch_size))
+        if largest_chunk is None:
+            largest_chunk = 1024 if inputs.kind == "table" else max(self.batch_size_, 32)
+        batch_size = int(np.clip(CHUNK_SIZE // self._n_outputs, 16, largest_chunk))
         double = self._predicts_in_double(getattr(inputs, "dtype", None))
         processes = training.current_processes()
         for scores in training.iter_outputs(self.net_, inputs, batch_size, double, processes):
