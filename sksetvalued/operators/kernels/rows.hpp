@@ -101,9 +101,14 @@ INLINE int64_t count_from(const int32_t* keys, int64_t n, int32_t least) {
   return total;
 }
 
+INLINE int64_t halfway(int64_t low, int64_t high) { return low + (high - low) / 2; }
+
 // A key that at least k of n keys reach, and at most `enough`, or else the k-th largest itself.
-// n is a multiple of the lanes; k of the keys are those of numbers.
-INLINE int32_t key_reached_by(const int32_t* keys, int64_t n, int64_t k, int64_t enough) {
+// n is a multiple of the lanes; k of the keys are those of numbers. `between` gives a key between
+// two others.
+template <class Between>
+INLINE int32_t key_reached_by(const int32_t* keys, int64_t n, int64_t k, int64_t enough,
+                              Between between) {
   Ints most = Ints{} + kNoKey, least = Ints{} + INT32_MAX;
   for (int64_t i = 0; i < n; i += kLanes) {
     Ints some;
@@ -117,7 +122,7 @@ INLINE int32_t key_reached_by(const int32_t* keys, int64_t n, int64_t k, int64_t
     high = most[l] > high ? most[l] : high;
   }
   for (++high; high - low > 1;) {
-    const int64_t middle = low + (high - low) / 2;
+    const int64_t middle = between(low, high);
     const int64_t count = count_from(keys, n, static_cast<int32_t>(middle));
     if (count < k) {
       high = middle;
@@ -129,18 +134,40 @@ INLINE int32_t key_reached_by(const int32_t* keys, int64_t n, int64_t k, int64_t
   return static_cast<int32_t>(low);
 }
 
+INLINE int32_t smallest_lane(Ints x) {
+  int32_t result = x[0];
+  for (int l = 1; l < kLanes; ++l) result = x[l] < result ? x[l] : result;
+  return result;
+}
+
+// The same by counting, for each key, those above it: fast for few keys.
+INLINE int32_t kth_largest_of_few(const int32_t* keys, int64_t n, int64_t k) {
+  Ints result = Ints{} + INT32_MAX;
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const Ints mine = load_keys(keys + i);
+    Ints above = {};
+    for (int64_t j = 0; j < n; ++j) above -= Ints{} + keys[j] > mine;
+    result = ((above < static_cast<int32_t>(k)) & (mine < result)) ? mine : result;
+  }
+  return smallest_lane(result);
+}
+
 // The k-th largest of n keys, under the same conditions.
 INLINE int32_t kth_largest_key(const int32_t* keys, int64_t n, int64_t k) {
-  const int32_t reached = key_reached_by(keys, n, k, k);
+  if (n * n <= 128 * kLanes) return kth_largest_of_few(keys, n, k);
+  // The numbers are spread more evenly than their keys, but halving them may take long.
+  int n_left = 8;
+  const auto between = [&](int64_t low, int64_t high) {
+    const int64_t key = key_of(0.5f * number_of(low) + 0.5f * number_of(high));
+    return n_left-- > 0 && low < key && key < high ? key : halfway(low, high);
+  };
+  const int32_t reached = key_reached_by(keys, n, k, k, between);
   Ints least = Ints{} + INT32_MAX;
   for (int64_t i = 0; i < n; i += kLanes) {
-    Ints some;
-    memcpy(&some, keys + i, sizeof some);
+    const Ints some = load_keys(keys + i);
     least = ((some >= reached) & (some < least)) ? some : least;
   }
-  int32_t result = least[0];
-  for (int l = 1; l < kLanes; ++l) result = least[l] < result ? least[l] : result;
-  return result;
+  return smallest_lane(least);
 }
 
 // A score that at least k entries of the row reach, and not many more. `keys` is memory for as
@@ -150,7 +177,7 @@ INLINE float reached_by(const Blocks& blocks, int64_t k, int32_t* keys) {
   const int64_t n = few ? blocks.n_chunks * kLanes : blocks.n_chunks;
   if (n < k) return -INFINITY;
   const int64_t n_keys = write_keys(few ? blocks.maxima : blocks.tops, n, keys);
-  return number_of(key_reached_by(keys, n_keys, k, k + k / 2));
+  return number_of(key_reached_by(keys, n_keys, k, k + k / 2, halfway));
 }
 
 // Call `visit(index, score)` for the entries that are at least `bound`, in increasing order.
