@@ -97,8 +97,8 @@ class SearchedLength:
         most = min(MOST_CHECKED, max(MOST_SCORES_CHECKED // len(self.classes_), 1))
         rows = rows[:: -(-len(rows) // most)]
         # In batches as large as those of the training, which fitted into memory.
-        chunks = self._iter_scores(inputs.subset(rows), self.batch_size_)
-        log_proba = np.concatenate([self._log_proba(scores) for scores in chunks])
+        scores = np.concatenate([*self._iter_scores(inputs.subset(rows), self.batch_size_)])
+        log_proba = self._log_proba(scores)
         # By the shares in all samples: of many classes, few samples have one each.
         chance = float(np.log(self._prior)[target[rows]].mean())
         if log_proba[np.arange(len(rows)), target[rows]].mean() > NO_BETTER * chance:

@@ -5,8 +5,9 @@ import torch
 
 from .._masks import row_blocks
 
-#: Steps of Newton's method towards the temperature, and bounds of its inverse.
-N_STEPS, STEEPEST, FLATTEST = 6, 20.0, 0.05
+#: Steps of Newton's method towards the temperature, at most, a relative step that moves the
+#: likelihood by less than its rounding, and bounds of the inverse temperature.
+N_STEPS, SMALL_STEP, STEEPEST, FLATTEST = 6, 1e-8, 20.0, 0.05
 
 
 def calibrated_log_likelihood(y_true, log_proba, sample_weight=None):
@@ -31,8 +32,10 @@ def calibrated_log_likelihood(y_true, log_proba, sample_weight=None):
     inverse = 1.0
     # The likelihood is concave in the inverse temperature.
     for _ in range(N_STEPS):
-        slopes, curvatures, _ = _likelihoods(y_true, log_proba, inverse)
+        slopes, curvatures, likelihoods = _likelihoods(y_true, log_proba, inverse)
         step = float(weight @ slopes / (weight @ curvatures).clamp(min=1e-12))
+        if abs(step) < SMALL_STEP * inverse:
+            return float(weight @ likelihoods)
         inverse = min(max(inverse + step, inverse / 3, FLATTEST), inverse * 3, STEEPEST)
     return float(weight @ _likelihoods(y_true, log_proba, inverse)[2])
 
@@ -44,10 +47,12 @@ def _likelihoods(y_true, log_proba, inverse):
         scores = torch.from_numpy(log_proba[rows]).double()
         scores = scores - scores.amax(1, keepdim=True)
         own = scores[torch.arange(len(scores)), torch.from_numpy(y_true[rows])]
-        p = (inverse * scores).softmax(1)
-        mean = (p * scores).sum(1)
-        curvature = (p * scores.square()).sum(1) - mean.square()
-        likelihood = inverse * own - (inverse * scores).logsumexp(1)
+        p = (inverse * scores).exp_()
+        total = p.sum(1)
+        weighted = p.mul_(scores)
+        mean = weighted.sum(1) / total
+        curvature = weighted.mul_(scores).sum(1) / total - mean.square()
+        likelihood = inverse * own - total.log()
         parts.append((own - mean, curvature, likelihood))
     return tuple(map(torch.cat, zip(*parts)))
 
