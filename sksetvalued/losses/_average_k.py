@@ -217,10 +217,8 @@ def pseudo_positives(proposal_scores, target, k, sample_weight=None):
     values = at_least_float32(proposal_scores).log_softmax(1)
     values = values.clamp_(min=torch.finfo(values.dtype).min)
     values = values.scatter_(1, target.long()[:, None], -torch.inf).flatten()
-    # The slack undoes the rounding of products such as (2.3 - 1) * 10.
     if sample_weight is None:
-        count = math.floor((k - 1) * n_samples * (1 + 1e-12))
-        chosen = _largest(values, count)
+        chosen = _largest(values, _n_candidates(k, n_samples))
     else:
         weights = sample_weight if sample_weight.device.type == "mps" else sample_weight.double()
         budget = (k - 1) * weights.sum()
@@ -229,23 +227,33 @@ def pseudo_positives(proposal_scores, target, k, sample_weight=None):
     return chosen.view(n_samples, n_classes)
 
 
-def _share_of(mask, losses, weights):
-    """Return terms whose weighted mean over samples is the mean of `losses` over `mask`."""
+def _n_candidates(k, n_samples):
+    # The slack undoes the rounding of products such as (2.3 - 1) * 10.
+    return math.floor((k - 1) * n_samples * (1 + 1e-12))
+
+
+def _share_of(mask, losses, count, sample_weight):
+    """Return terms whose weighted mean over samples is the mean of `losses` over `mask`.
+
+    `count` is the number of entries of the mask, which weights replace. An empty mean is zero.
+    """
     terms = torch.where(mask, losses, 0).sum(1)
-    count = (mask.sum(1) * weights).sum()
-    # An empty mean is zero.
-    factor = torch.where(count > 0, weights.sum() / count, 0)
-    return terms * factor
+    if sample_weight is None:
+        return terms * (len(terms) / max(count, 1))
+    weights = sample_weight.to(losses.dtype)
+    weight = (mask.sum(1) * weights).sum()
+    return terms * torch.where(weight > 0, weights.sum() / weight, 0)
 
 
 def _average_k(scores, proposal_scores, target, k, alpha, sample_weight):
-    weights = _weights_like(scores, sample_weight)
     candidates = pseudo_positives(proposal_scores, target, k, sample_weight)
     negatives = (~candidates).scatter(1, target[:, None], False)
     observed = F.cross_entropy(proposal_scores, target, reduction="none")
     observed = observed + F.softplus(-_gather(scores, target))
-    positive = _share_of(candidates, F.softplus(-scores), weights)
-    negative = _share_of(negatives, F.softplus(scores), weights)
+    n_positive = _n_candidates(k, len(scores))
+    n_negative = scores.numel() - len(scores) - n_positive
+    positive = _share_of(candidates, F.softplus(-scores), n_positive, sample_weight)
+    negative = _share_of(negatives, F.softplus(scores), n_negative, sample_weight)
     return observed + alpha * (positive + negative)
 
 
