@@ -1,6 +1,7 @@
-"""Measure what untouched estimators give: python -m benchmarks.defaults [choose | report | page].
+"""Measure what untouched estimators give: python -m benchmarks.defaults [COMMAND].
 
-Runs what has no record yet, and writes the page. Without a command it does all three.
+Runs what has no record yet, and writes the page. Commands are choose, report, times and page;
+without one it does all four. While times are taken, nothing else may run.
 """
 
 import argparse
@@ -9,8 +10,8 @@ from pathlib import Path
 
 from ..papers.data import DataMissing, data_folder
 from ..papers.store import ResultFile, unfinished
-from .contenders import CONTENDERS
-from .measure import measure
+from .contenders import CONTENDERS, TIMED
+from .measure import measure, time_alone
 from .tasks import CHOOSE, REPORT, TASKS
 
 HERE = Path(__file__).resolve().parent
@@ -31,7 +32,17 @@ def jobs(tasks, contenders, seeds=None):
     ]
 
 
-def run(results, jobs, folder):
+def timed_jobs(tasks):
+    """Return whose times are to be taken alone: of the first split of tables and texts."""
+    return [
+        {"task": task, "contender": name, "seed": 0}
+        for task in tasks
+        for name in TIMED
+        if TASKS[task].kind != "image"
+    ]
+
+
+def run(results, jobs, folder, measure=measure):
     """Measure what has no record yet; a task without its data is left out, with a word."""
     missing = set()
     for job in unfinished(jobs, results.records()):
@@ -53,7 +64,7 @@ def run(results, jobs, folder):
 def main(argv=None):
     """Run the stages that the arguments name, and write the page."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.defaults", description=__doc__)
-    parser.add_argument("command", nargs="?", choices=[*STAGES, "page"])
+    parser.add_argument("command", nargs="?", choices=[*STAGES, "times", "page"])
     parser.add_argument("--data", help="folder of the data sets")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, metavar="task")
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, metavar="contender")
@@ -66,12 +77,15 @@ def main(argv=None):
             chosen = [name for name in tasks if args.tasks is None or name in args.tasks]
             wanted = jobs(chosen, args.contenders or CONTENDERS, args.seeds) if chosen else []
             run(ResultFile(args.results / f"{stage}.jsonl"), wanted, data_folder(args.data))
+    if args.command in ("times", None):
+        timed = timed_jobs([name for name in REPORT if args.tasks is None or name in args.tasks])
+        run(ResultFile(args.results / "times.jsonl"), timed, data_folder(args.data), time_alone)
     if args.command in ("page", None):
         from .report import write
 
         write(args.page, args.results)
         # Nothing must be running: a record appended meanwhile would be lost.
-        for stage in STAGES:
+        for stage in (*STAGES, "times"):
             ResultFile(args.results / f"{stage}.jsonl").compress()
     return 0
 
