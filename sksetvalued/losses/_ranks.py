@@ -43,13 +43,13 @@ def check_ranks(ranks):
 
 
 def resolve_ranks(k, ranks, n_classes):
-    """Return what `ranks` means for a number of classes, once :func:`check_ranks` has passed.
+    """Return what the `ranks` that :func:`check_ranks` returned mean for a number of classes.
 
     Parameters
     ----------
     k : int or None
         Stands for itself where `ranks` is None, and for "k" in `ranks`.
-    ranks : mapping or iterable of (rank, weight), or None
+    ranks : tuple of (rank, weight), or None
     n_classes : int
         Ranks of `ranks` above ``n_classes - 1`` become it; `k` alone stays as it is.
 
@@ -61,12 +61,9 @@ def resolve_ranks(k, ranks, n_classes):
     if ranks is None:
         return ((int(k), 1.0),)
     merged = {}
-    for rank, weight in _pairs(ranks):
+    for rank, weight in ranks:
         rank = min(int(k if rank == "k" else rank), n_classes - 1)
         merged[rank] = merged.get(rank, 0.0) + float(weight)
-    # Largest first, as the sum of the largest numbers that there are is infinite.
-    largest = max(merged.values())
-    total = sum(weight / largest for weight in merged.values())
-    return tuple(
-        (rank, weight / largest / total) for rank, weight in sorted(merged.items()) if weight > 0
-    )
+    # Weights are numbers of single precision, whose sum is one of double precision.
+    total = sum(merged.values())
+    return tuple((rank, weight / total) for rank, weight in sorted(merged.items()) if weight > 0)

@@ -193,7 +193,10 @@ class AveragedWeights(Callback):
     warm_up = 50
 
     def on_train_begin(self, net, **kwargs):
-        self.others_ = [p.detach().clone() for p in _trained(net)]
+        # Those that are frozen now, too: a callback may unfreeze them later. A tuple, which a
+        # checkpoint does not keep.
+        self.trained_ = tuple(p for p in net.module_.parameters() if p.is_floating_point())
+        self.others_ = [p.detach().clone() for p in self.trained_]
         self.shown_, self.n_updates_ = False, 0
         self.rates_ = [group["lr"] for group in net.optimizer_.param_groups]
         self._set_rates(net)
@@ -207,32 +210,27 @@ class AveragedWeights(Callback):
     def on_update(self, net):
         self.n_updates_ += 1
         share = (self.decay + 1) / (self.n_updates_ + self.decay)
-        torch._foreach_lerp_(self.others_, _trained(net), share)
+        torch._foreach_lerp_(self.others_, self.trained_, share)
         if self.n_updates_ <= self.warm_up:
             self._set_rates(net)
 
     def on_epoch_begin(self, net, **kwargs):
-        self._show(net, False)
+        self._show(False)
 
     def on_trained(self, net):
-        self._show(net, True)
+        self._show(True)
 
     def on_train_end(self, net, **kwargs):
-        self._show(net, True)
-        self.others_ = None
+        self._show(True)
+        self.trained_ = self.others_ = None
 
     @torch.no_grad()
-    def _show(self, net, average):
+    def _show(self, average):
         """Put the average into the module, or the last weights."""
         if average != self.shown_:
-            for parameter, other in zip(_trained(net), self.others_):
+            for parameter, other in zip(self.trained_, self.others_):
                 parameter.data, other.data = other.data, parameter.data
             self.shown_ = average
-
-
-def _trained(net):
-    # Those that are frozen now, too: a callback may unfreeze them later.
-    return [p for p in net.module_.parameters() if p.is_floating_point()]
 
 
 class EpochProgress(Callback):
