@@ -153,7 +153,7 @@ def choose(operator, scores, target=None, *, rank=1):
         return "reference"
     wanted = _switch()
     # The kernels read the memory, which has to hold the values.
-    if wanted == "0" or scores.dtype != torch.float32 or not _holds_its_values(scores):
+    if wanted == "0" or scores.dtype != torch.float32 or not holds_its_values(scores):
         return "reference"
     backend = "cpu" if scores.is_cpu and wanted != "triton" else "triton"
     if backend == "cpu" and kernels is None:
@@ -174,10 +174,11 @@ def needs_reference(grad):
 
     That is where it is differentiated itself, and where the values of `grad` cannot be read.
     """
-    return torch.is_grad_enabled() or not _holds_its_values(grad)
+    return torch.is_grad_enabled() or not holds_its_values(grad)
 
 
-def _holds_its_values(tensor):
+def holds_its_values(tensor):
+    """Return whether the memory of a tensor can be read here and now."""
     return not (tensor.is_neg() or tensor._is_zerotensor()) and is_eager(tensor)
 
 
