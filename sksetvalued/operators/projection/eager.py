@@ -12,9 +12,9 @@ from .._dispatch import holds_its_values
 from .reference import as_point, as_sizes, fenchel_young_gradient, subtract
 
 #: Entries of the scores treated together: so many, or a quarter of all.
-_AT_ONCE = 1 << 16
-#: Steps towards the threshold end at so many roundings of a sum, or after so many steps.
-_ROUNDING, _MOST_STEPS = 8, 100
+_AT_ONCE = 1 << 17
+#: Steps towards the threshold end at so many roundings, or after so many steps.
+_ROUNDING, _MOST_STEPS = 2, 100
 
 
 def _slices(scores):
@@ -58,14 +58,16 @@ def _find_offset(below, k):
     sums[:, 0] = 0
     torch.cumsum(below, 1, out=sums[:, 1:])
     ends = below.new_tensor([-1, 0])
+    rounding = _ROUNDING * torch.finfo(k.dtype).eps * (1 + k)
     low, high = torch.zeros_like(k), torch.ones_like(k)
     offset, least = high, torch.inf
     for _ in range(_MOST_STEPS):
         places = torch.searchsorted(below, offset + ends)
-        n_inside, total = places.diff(dim=1), sums.gather(1, places).diff(dim=1)
-        lack = k - places[:, :1] - (offset * n_inside - total)
-        newton, miss = offset + lack / n_inside.clamp(min=1), lack.abs()
-        missed = miss > _ROUNDING * torch.finfo(k.dtype).eps * (1 + k + places[:, 1:])
+        (ones, last), (before, total) = places.split(1, 1), sums.gather(1, places).split(1, 1)
+        n_inside = last - ones
+        lack = k - ones - (offset * n_inside - (total - before))
+        newton, miss = offset + lack / n_inside.clamp_(min=1), lack.abs()
+        missed = miss > rounding * last
         if not missed.any():
             break
         low, high = torch.where(lack > 0, offset, low), torch.where(lack < 0, offset, high)
