@@ -1,0 +1,62 @@
+"""The benchmark of the defaults in small: measured, resumed, and what it says."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Tasks for choosing, whose data are generated or shipped with scikit-learn.
+TASKS = ["ambiguous", "digits"]
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (ROOT / "benchmarks" / "defaults").is_dir(),
+        reason="the benchmarks are not part of an installed package",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def benchmark(tmp_path_factory):
+    """Run the benchmark; return a function that runs it again, and the folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT)
+        from benchmarks.defaults.__main__ import main
+
+        folder = tmp_path_factory.mktemp("defaults")
+
+        def run(*commands):
+            for command in commands:
+                given = ["--results", folder, "--page", folder / "page.md", "--data", folder]
+                contenders = ["top_k", "average_k", "logistic"]
+                selected = ["--tasks", *TASKS, "--contenders", *contenders, "--seeds", "1"]
+                main([command, *map(str, given), *selected])
+
+        run("choose", "page")
+        yield run, folder
+
+
+def records(folder):
+    return {path.name: gzip.decompress(path.read_bytes()) for path in folder.glob("*.gz")}
+
+
+@pytest.mark.parametrize("own", ["top_k", "average_k"])
+def test_defaults_are_not_behind_a_logistic_regression(benchmark, own):
+    from benchmarks.defaults.report import difference, load
+
+    _, folder = benchmark
+    runs = load(folder / "choose.jsonl")
+    for name in TASKS:
+        delta, half = difference(runs[name], own, "logistic", own, [0])
+        assert delta + half > -0.5, (name, delta, half)
+
+
+def test_what_was_measured_is_not_measured_again(benchmark):
+    run, folder = benchmark
+    before, page = records(folder), (folder / "page.md").read_text()
+    run("choose", "page")
+    assert records(folder) == before
+    assert (folder / "page.md").read_text() == page
+    assert page.count("| digits (1) |") == 5
