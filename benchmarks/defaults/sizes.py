@@ -61,13 +61,13 @@ being the standard deviation of the sizes of sets; *times*: error over possible.
 ## What it says
 
 - In the mean over ten seeds sets of new data hold k classes: within 1.5 % of k from 200 samples,
-  within 1 % from 1,000 on digits and hwu, and 3.0 % too many on letter. Intervals are 2.5 to 6 %
-  wide to each side.
-- Single fits miss k by about 1.4 times what is possible from 1,000 samples, and by 1.0 to 2.0
+  within 1 % from 1,000 on digits and hwu, and 3 % too many on letter, with 1,000 samples as with
+  3,000. Intervals are 2 to 6 % wide to each side.
+- Single fits miss k by 1.2 to 1.5 times what is possible from 1,000 samples, and by 1.0 to 2.0
   times from 200, most on texts with three of an intent, where one fit of ten was 18 % off.
   `calibrate` on unlabelled data mends it.
-- Not measured: 3,000 samples, and "a fifth" since the threshold is set as it is now. Processor
-  times were taken while other work ran on the machine.
+- Not measured: "a fifth" since the threshold is set as it is now. Processor times were taken while
+  other work ran on the machine.
 
 How the threshold is set was chosen on other data, `CHOOSE` of the module, with the scores of the
 fold networks on 1,000 to 2,000 further samples at hand:
