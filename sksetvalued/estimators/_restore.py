@@ -32,8 +32,8 @@ LEFT_OUT = {
 }
 #: What can be wrong with a description that is well formed.
 OF_DESCRIPTIONS = (
-    *(ValueError, TypeError, KeyError, AttributeError, IndexError, RuntimeError),
-    *(RecursionError, MemoryError, ArithmeticError, NotImplementedError),
+    *(ValueError, TypeError, KeyError, AttributeError, IndexError),
+    *(RuntimeError, MemoryError, ArithmeticError),
 )
 
 

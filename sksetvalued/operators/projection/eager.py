@@ -122,7 +122,7 @@ class FenchelYoung(OwnGradient):
             d = _shift(scores[rows], k[rows])
             q = torch.clamp(d, 0, 1, out=gap[rows])
             beyond, slope = d.sub_(q), q.sub_(point[rows])
-            # What `loss_of` does.
+            # What `loss_of` does, without new memory.
             beyond.masked_fill_(slope == 0, 0).add_(slope, alpha=0.5).mul_(slope)
             torch.sum(beyond, 1, out=losses[rows])
         return losses, (scores, target, gap), (shared,)
