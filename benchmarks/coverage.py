@@ -3,7 +3,7 @@
     python benchmarks/coverage.py [--data FOLDER] [--draws 15]
     python benchmarks/coverage_report.py
 
-The first adds what is missing to results/coverage.json.gz, the other writes coverage.md from it.
+The first adds what is missing to results/coverage.json.xz, the other writes coverage.md from it.
 Rules of others are in rule_contenders.py. The data
 are not part of the package: softmax outputs of two networks on the test set of CIFAR-100, the
 texts of BANKING77, and the counts per class of Places-LT, Pl@ntNet-300K and iNaturalist 2018.
@@ -25,7 +25,7 @@ from sklearn.pipeline import make_pipeline
 from sksetvalued.rules import AverageError, AverageK, TopK, cost_scores
 
 HERE = Path(__file__).resolve().parent
-RESULTS = HERE / "results" / "coverage.json.gz"
+RESULTS = HERE / "results" / "coverage.json.xz"
 DATA = HERE.parents[1] / "shared" / "data"
 ERROR = 0.1
 PER_CLASS = 20

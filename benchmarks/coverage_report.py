@@ -13,7 +13,7 @@ PAGE = HERE / "coverage.md"
 INTRO = """\
 # What is promised on long tails, and what it costs
 
-Written by `python benchmarks/coverage_report.py` from `results/coverage.json.gz`.
+Written by `python benchmarks/coverage_report.py` from `results/coverage.json.xz`.
 
 Scores are real: the softmax of two networks on the test set of CIFAR-100 (10,000 samples of 100
 classes), and a logistic regression of word frequencies on that of BANKING77 (3,080 of 77). Tails

@@ -3,9 +3,9 @@
 import contextlib
 import ctypes
 import gc
-import gzip
 import importlib.metadata
 import json
+import lzma
 import os
 import platform
 import sys
@@ -235,16 +235,16 @@ def slope(x, y):
 
 
 def write_json(path, results):
-    """Write results where the reports find them, compressed if the name ends in ``.gz``."""
+    """Write results where the reports find them, compressed if the name ends in ``.xz``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     content = (json.dumps(results, indent=1) + "\n").encode()
-    path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+    path.write_bytes(lzma.compress(content) if path.suffix == ".xz" else content)
 
 
 def read_json(path):
     """Return what `write_json` wrote."""
     content = path.read_bytes()
-    return json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
+    return json.loads(lzma.decompress(content) if path.suffix == ".xz" else content)
 
 
 def rounded(value, digits=4):

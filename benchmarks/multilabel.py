@@ -3,7 +3,7 @@
     python benchmarks/multilabel.py run [--data FOLDER] [--sets scene,yeast] [--seeds 5]
     python benchmarks/multilabel.py page
 
-`run` adds what is missing to results/multilabel.json.gz, `page` writes multilabel.md from it. The
+`run` adds what is missing to results/multilabel.json.xz, `page` writes multilabel.md from it. The
 sets (Mulan: bibtex, corel5k, delicious, yeast, scene, birds; official splits) are not part of the
 package; FOLDER/multilabel holds them as npz files of CSR parts.
 """
@@ -27,7 +27,7 @@ from sksetvalued import SparseTopClassifier
 from sksetvalued.rules import AverageK
 
 HERE = Path(__file__).resolve().parent
-RESULTS = HERE / "results" / "multilabel.json.gz"
+RESULTS = HERE / "results" / "multilabel.json.xz"
 PAGE = HERE / "multilabel.md"
 DATA = HERE.parents[1] / "shared" / "data"
 SETS = ("birds", "scene", "yeast", "corel5k", "bibtex", "delicious")
@@ -55,7 +55,7 @@ HALVES = {"choosing": ("birds", "scene", "yeast"), "reporting": ("corel5k", "bib
 INTRO = """\
 # Multi-label sets: losses, and the number of labels
 
-Written by `python benchmarks/multilabel.py page` from `results/multilabel.json.gz`.
+Written by `python benchmarks/multilabel.py page` from `results/multilabel.json.xz`.
 
 Each network is `SparseTopClassifier(loss=..., max_epochs=60, validation_fraction=0.1,
 patience=10)` with its default backbone (one hidden layer of 256 units) and optimizer, one fit per

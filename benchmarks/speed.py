@@ -3,9 +3,9 @@
     python benchmarks/speed.py run [--smooth-topk CHECKOUT] [--device cuda]
     python benchmarks/speed.py report
 
-`run` measures forward and backward and writes results/speed.json; `report` makes speed.md and its
-plots from it. All functions of a cell take turns in one process, on one thread, and medians are
-compared. The time is the CPU time of the process, which others on the machine disturb little;
+`run` measures forward and backward and writes results/speed.json.xz; `report` makes speed.md and
+its plots from it. All functions of a cell take turns in one process, on one thread, and medians
+are compared. The time is the CPU time of the process, which others on the machine disturb little;
 the wall time is kept beside it.
 
 pytopk, entmax, jax with jaxopt, and smooth-topk (a git checkout of oval-group/smooth-topk, which
@@ -26,7 +26,7 @@ GRID = ((64, 100, 5), (256, 1000, 5), (256, 1000, 50), (64, 10_000, 5), (64, 100
 GROWTH = ((64, 1000, 5), (256, 1000, 1), (256, 1000, 10), (256, 1000, 20))
 DRAWS = (1, 3, 10, 30, 50)
 REFERENCE = "cross-entropy"
-RESULTS = measuring.RESULTS / "speed.json"
+RESULTS = measuring.RESULTS / "speed.json.xz"
 PAGE = measuring.RESULTS.parent / "speed.md"
 
 

@@ -1,6 +1,5 @@
 """Turn the figures of the speed benchmark into a page with tables and plots."""
 
-import json
 import os
 
 import measuring
@@ -212,9 +211,9 @@ def _head(results):
 
 def write(results_path, page):
     """Write the page, and the plot beside the results."""
-    results = json.loads(results_path.read_text())
+    results = measuring.read_json(results_path)
     grid = [c for c in results["cells"] if _key(c) in PEER_TARGETS] or results["cells"]
-    picture = results_path.with_suffix(".png")
+    picture = results_path.with_name("speed.png")
     plot(results, picture)
     link = measuring.link(picture, page)
     lines = _head(results)

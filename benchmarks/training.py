@@ -3,13 +3,12 @@
     python benchmarks/training.py run [--only fit ...] [--smooth-topk CHECKOUT]
     python benchmarks/training.py report
 
-`run` writes results/training.json, `report` makes training.md and its plots from it. What is
+`run` writes results/training.json.xz, `report` makes training.md and its plots from it. What is
 compared takes turns in one process on one thread; the figures are medians, of the CPU time of the
 process and of the time on the clock. With --only, the other parts of the results are kept.
 """
 
 import argparse
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -29,7 +28,7 @@ from sksetvalued.inputs import media_inputs
 from sksetvalued.losses import NoisedTopKHingeLoss, SmoothedTopKHingeLoss
 from sksetvalued.networks import build_network
 
-RESULTS = measuring.RESULTS / "training.json"
+RESULTS = measuring.RESULTS / "training.json.xz"
 PAGE = measuring.RESULTS.parent / "training.md"
 ADAMW = {"lr": 1e-3, "weight_decay": 1e-2, "fused": True}
 
@@ -352,7 +351,7 @@ def run(args):
     """Measure the parts asked for and write the results."""
     measuring.settle()
     torch.manual_seed(0)
-    results = json.loads(args.results.read_text()) if args.results.exists() else {}
+    results = measuring.read_json(args.results) if args.results.exists() else {}
     results |= measuring.machine()
     for name in args.only:
         results[name] = measuring.rounded(PARTS[name](args))

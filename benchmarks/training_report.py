@@ -1,6 +1,5 @@
 """Turn the figures of the training benchmark into a page with tables and plots."""
 
-import json
 import os
 
 import measuring
@@ -140,8 +139,8 @@ def _head(results):
 
 def write(results_path, page):
     """Write the page, and the plots beside the results."""
-    results = json.loads(results_path.read_text())
-    picture = results_path.with_suffix(".png")
+    results = measuring.read_json(results_path)
+    picture = results_path.with_name("training.png")
     plot(results, picture)
     lines = [*_head(results), "## Targets", "", *_targets(results)]
     for part, title in TITLES.items():

@@ -1,6 +1,7 @@
 """The benchmarks run on a tiny cell, and their pages follow from the figures alone."""
 
 import json
+import lzma
 import subprocess
 import sys
 from pathlib import Path
@@ -17,13 +18,17 @@ def _call(script, *arguments):
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)
 
 
+def _read(results):
+    return json.loads(lzma.decompress(results.read_bytes()))
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("benchmark_path")
 def test_speed_runs_and_the_report_follows_from_the_figures(tmp_path):
-    results, page = tmp_path / "results" / "speed.json", tmp_path / "speed.md"
+    results, page = tmp_path / "results" / "speed.json.xz", tmp_path / "speed.md"
     sizes = ["--cells", "4x20x2", "6x30x2", "--draws", "1", "2", "--draws-cell", "4x20x2"]
     _call("speed.py", "run", *sizes, "--rounds", 2, "--seconds", 0.1, "--results", results)
-    measured = json.loads(results.read_text())
+    measured = _read(results)
     first = measured["cells"][0]["contenders"]
     assert first["cross-entropy"]["cpu_ratio"] == 1
     assert all(timing["cpu_ms"] > 0 for timing in first.values())
@@ -96,7 +101,7 @@ def _timing(cpu_ms):
 @pytest.mark.slow
 @pytest.mark.usefixtures("benchmark_path")
 def test_training_report_follows_from_the_figures(tmp_path):
-    results, page = tmp_path / "results" / "training.json", tmp_path / "training.md"
+    results, page = tmp_path / "results" / "training.json.xz", tmp_path / "training.md"
     _call("training.py", "run", "--only", "growth", "--sizes", 100, 200, "--results", results)
     costs = {
         "bare loop": 100.0,
@@ -105,9 +110,9 @@ def test_training_report_follows_from_the_figures(tmp_path):
         "skorch": 150.0,
         "skorch, 20 % held out (its default)": 250.0,
     }
-    figures = json.loads(results.read_text())
+    figures = _read(results)
     figures["fit"] = {"a table": {name: _timing(cost) for name, cost in costs.items()}}
-    results.write_text(json.dumps(figures))
+    results.write_bytes(lzma.compress(json.dumps(figures).encode()))
 
     import training_report
 

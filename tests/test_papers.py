@@ -1,9 +1,9 @@
 """The runner of the paper protocols: nothing lost, nothing repeated, the same budget for all."""
 
 import dataclasses
-import gzip
 import itertools
 import json
+import lzma
 from pathlib import Path
 
 import numpy as np
@@ -124,7 +124,7 @@ def test_compressed_and_plain_records_are_read_as_one_also_after_a_kill(experime
     assert not results.packed.exists()
     compress_finished({"whole": experiment}, finished_file.parent)
     assert not finished_file.exists()
-    assert gzip.decompress(results.packed.read_bytes()) == plain
+    assert lzma.decompress(results.packed.read_bytes()) == plain
     assert list(results.records().items()) == list(whole.items())
 
     # Lines in both files are what a kill leaves that came before the plain ones were removed.
@@ -133,8 +133,7 @@ def test_compressed_and_plain_records_are_read_as_one_also_after_a_kill(experime
     results.append(added)
     assert list(results.records().values()) == [*whole.values(), added]
     results.compress()
-    assert gzip.decompress(results.packed.read_bytes()).count(b"\n") == len(whole) + 1
-    assert results.packed.read_bytes()[4:8] == bytes(4), "a time makes equal records differ"
+    assert lzma.decompress(results.packed.read_bytes()).count(b"\n") == len(whole) + 1
 
 
 def test_damage_before_the_last_line_and_repetitions_are_errors(tmp_path):

@@ -32,6 +32,15 @@ def jobs(tasks, contenders, seeds=None):
     ]
 
 
+def _installed(names):
+    """Return the contenders whose packages are there; the others are left out, with a word."""
+    names = names or list(CONTENDERS)
+    missing = [name for name in names if not CONTENDERS[name].is_installed]
+    for name in missing:
+        print(f"{name} left out: it needs {CONTENDERS[name].package}", file=sys.stderr)
+    return [name for name in names if name not in missing]
+
+
 def timed_jobs(tasks):
     """Return whose times are to be taken alone: of the first split of tables and texts."""
     return [
@@ -75,7 +84,7 @@ def main(argv=None):
     for stage, tasks in STAGES.items():
         if args.command in (stage, None):
             chosen = [name for name in tasks if args.tasks is None or name in args.tasks]
-            wanted = jobs(chosen, args.contenders or CONTENDERS, args.seeds) if chosen else []
+            wanted = jobs(chosen, _installed(args.contenders), args.seeds) if chosen else []
             run(ResultFile(args.results / f"{stage}.jsonl"), wanted, data_folder(args.data))
     if args.command in ("times", None):
         timed = timed_jobs([name for name in REPORT if args.tasks is None or name in args.tasks])

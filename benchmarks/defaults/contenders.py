@@ -1,5 +1,6 @@
 """Who takes part: other classifiers, and our estimators as they come or with a part removed."""
 
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -32,12 +33,19 @@ class Contender:
         An estimator of ours is judged by its own sets only.
     most_classes : int
         Tasks with more are left out: boosting fits a tree per class and round.
+    package : str, optional
+        What it needs beside the dependencies of the benchmarks; left out where it is not there.
     """
 
     build: Callable
     kinds: tuple = ("text", "table", "image")
     columns: str = "both"
     most_classes: int = 1000
+    package: str | None = None
+
+    @property
+    def is_installed(self):
+        return self.package is None or importlib.util.find_spec(self.package) is not None
 
 
 def _scaled(model, X):
@@ -73,6 +81,13 @@ def boosting(task, X, seed):
 
 def forest(task, X, seed):
     return RandomForestClassifier(random_state=seed)
+
+
+def realmlp(task, X, seed):
+    """Tuned defaults of a perceptron for tables, with its own preparation of the columns."""
+    from pytabkit import RealMLP_TD_Classifier
+
+    return RealMLP_TD_Classifier(device="cpu", n_threads=1, random_state=seed)
 
 
 def _ours(cls, **params):
@@ -113,6 +128,7 @@ CONTENDERS = {
     "perceptron": Contender(perceptron, ("text", "table")),
     "boosting": Contender(boosting, ("table",), most_classes=12),
     "forest": Contender(forest, ("table",)),
+    "realmlp": Contender(realmlp, ("table",), package="pytabkit"),
     "top_k": Contender(_ours(TopKClassifier), columns="top_k"),
     "average_k": Contender(_ours(AverageKClassifier), columns="average_k"),
     "top_k: best of 30 drawn": Contender(searched, ("text", "table"), columns="top_k"),

@@ -2,7 +2,7 @@
 
     python -m benchmarks.defaults.grids [run | page] [--choose 5] [--report 10]
 
-`run` measures what has no record in results/defaults/grids.jsonl.gz yet, `page` writes
+`run` measures what has no record in results/defaults/grids.jsonl.xz yet, `page` writes
 benchmarks/grids.md from it; without a command, both.
 """
 

@@ -3,7 +3,6 @@
 import base64
 import resource
 import warnings
-import zlib
 
 import numpy as np
 import torch
@@ -110,9 +109,9 @@ def mean(hits, y, macro):
 
 def pack(hits):
     """Return booleans as text."""
-    return base64.b64encode(zlib.compress(np.packbits(hits).tobytes(), 9)).decode()
+    return base64.b64encode(np.packbits(hits)).decode()
 
 
 def unpack(text, n):
     """Return the booleans of a text."""
-    return np.unpackbits(np.frombuffer(zlib.decompress(base64.b64decode(text)), np.uint8))[:n] > 0
+    return np.unpackbits(np.frombuffer(base64.b64decode(text), np.uint8))[:n] > 0

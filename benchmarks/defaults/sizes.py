@@ -2,7 +2,7 @@
 
     python -m benchmarks.defaults.sizes [run | page] [--data FOLDER] [--sets ...] [--seeds 10]
 
-`run` measures what has no record in results/defaults/sizes.jsonl.gz yet, `page` writes
+`run` measures what has no record in results/defaults/sizes.jsonl.xz yet, `page` writes
 benchmarks/sizes.md from it; without a command, both.
 """
 

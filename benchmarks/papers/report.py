@@ -1,7 +1,7 @@
 """The page about the experiments, from their records alone."""
 
-import gzip
 import json
+import lzma
 
 from . import tables
 from .claims import CLAIMS
@@ -187,7 +187,7 @@ def _shapes(path, picture):
     """Return the section on gradients and level sets, and draw its pictures."""
     if not path.exists():
         return []
-    record = json.loads(gzip.decompress(path.read_bytes()))
+    record = json.loads(lzma.decompress(path.read_bytes()))
     draw_level_sets(record, picture)
     draws = sorted({row["n_draws"] for row in record["gradients"]})
     rows = []

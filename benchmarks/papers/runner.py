@@ -18,7 +18,7 @@ def result_file(name, folder=None):
 
 def shapes_file(folder=None):
     """Return the path of what `shapes` measures."""
-    return Path(folder or RESULTS) / "loss_shapes.json.gz"
+    return Path(folder or RESULTS) / "loss_shapes.json.xz"
 
 
 def run_experiment(experiment, path, folder, n_jobs=1, run=run_task):

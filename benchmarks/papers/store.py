@@ -1,7 +1,7 @@
 """Results as lines of JSON that survive a kill."""
 
-import gzip
 import json
+import lzma
 import os
 
 
@@ -20,12 +20,12 @@ class ResultFile:
     Parameters
     ----------
     path : Path
-        Of the plain lines; the compressed ones have ``.gz`` added.
+        Of the plain lines; the compressed ones have ``.xz`` added.
     """
 
     def __init__(self, path):
         self.path = path
-        self.packed = path.with_name(f"{path.name}.gz")
+        self.packed = path.with_name(f"{path.name}.xz")
 
     def records(self):
         """Return the whole records, by key.
@@ -68,7 +68,7 @@ class ResultFile:
         self.path.unlink()
 
     def _whole_lines(self):
-        packed = gzip.decompress(self.packed.read_bytes()) if self.packed.exists() else b""
+        packed = lzma.decompress(self.packed.read_bytes()) if self.packed.exists() else b""
         plain = self.path.read_bytes()[: self._whole_size()] if self.path.exists() else b""
         lines = packed.split(b"\n")[:-1]
         # After a kill between the two steps of `compress`, lines stand in both files.
@@ -82,7 +82,7 @@ class ResultFile:
 def write_packed(path, content):
     """Write compressed bytes: all of them, or the file stays as it was."""
     unfinished = path.with_name(f"{path.name}.part")
-    unfinished.write_bytes(gzip.compress(content, mtime=0))
+    unfinished.write_bytes(lzma.compress(content, preset=lzma.PRESET_EXTREME))
     unfinished.replace(path)
 
 

@@ -1,6 +1,6 @@
 """The benchmark of the defaults in small: measured, resumed, and what it says."""
 
-import gzip
+import lzma
 from pathlib import Path
 
 import pytest
@@ -39,7 +39,7 @@ def benchmark(tmp_path_factory):
 
 
 def records(folder):
-    return {path.name: gzip.decompress(path.read_bytes()) for path in folder.glob("*.gz")}
+    return {path.name: lzma.decompress(path.read_bytes()) for path in folder.glob("*.xz")}
 
 
 @pytest.mark.parametrize("own", ["top_k", "average_k"])
