@@ -232,29 +232,29 @@ def _n_candidates(k, n_samples):
     return math.floor((k - 1) * n_samples * (1 + 1e-12))
 
 
-def _share_of(mask, losses, count, sample_weight):
-    """Return terms whose weighted mean over samples is the mean of `losses` over `mask`.
+def _share(mask, count, sample_weight, like):
+    """Return what entries of a mask are multiplied by for a mean over samples to be their mean.
 
     `count` is the number of entries of the mask, which weights replace. An empty mean is zero.
     """
-    terms = torch.where(mask, losses, 0).sum(1)
     if sample_weight is None:
-        return terms * (len(terms) / max(count, 1))
-    weights = sample_weight.to(losses.dtype)
+        return like.new_tensor(len(mask) / max(count, 1))
+    weights = sample_weight.to(like.dtype)
     weight = (mask.sum(1) * weights).sum()
-    return terms * torch.where(weight > 0, weights.sum() / weight, 0)
+    return torch.where(weight > 0, weights.sum() / weight, 0)
 
 
 def _average_k(scores, proposal_scores, target, k, alpha, sample_weight):
+    own = target[:, None]
     candidates = pseudo_positives(proposal_scores, target, k, sample_weight)
-    negatives = (~candidates).scatter(1, target[:, None], False)
-    observed = F.cross_entropy(proposal_scores, target, reduction="none")
-    observed = observed + F.softplus(-_gather(scores, target))
     n_positive = _n_candidates(k, len(scores))
     n_negative = scores.numel() - len(scores) - n_positive
-    positive = _share_of(candidates, F.softplus(-scores), n_positive, sample_weight)
-    negative = _share_of(negatives, F.softplus(scores), n_negative, sample_weight)
-    return observed + alpha * (positive + negative)
+    others = (~candidates).scatter(1, own, False)
+    positive = alpha * _share(candidates, n_positive, sample_weight, scores)
+    negative = alpha * _share(others, n_negative, sample_weight, scores)
+    share = torch.where(candidates, positive, negative).scatter(1, own, 1)
+    labels = F.softplus(torch.where(others, scores, -scores)) * share
+    return F.cross_entropy(proposal_scores, target, reduction="none") + labels.sum(1)
 
 
 def _size_penalty(scores, k, beta, sample_weight):
