@@ -263,9 +263,6 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         random_state = check_random_state(self.random_state)
         self._seed = int(random_state.randint(np.iinfo(np.int32).max))
 
-    #: Whether our networks train with dropout unless `backbone_params` says otherwise.
-    _drops_out = True
-
     @property
     def _recipe(self):
         return training.recipe(self.backbone, self.input_shape_, self.weights)
@@ -350,9 +347,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         checkpoint : Checkpoint or None
         """
         self.device_ = training.resolve_device(self.device)
-        self.batch_size_ = training.resolve_batch_size(
-            self.batch_size, len(train), self._recipe.largest_batch
-        )
+        self.batch_size_ = training.resolve_batch_size(self.batch_size, len(train), self._recipe)
         if epochs is None:
             n_batches = training.count_batches(len(train), self.batch_size_)
             length = training.most_epochs if resume == "search" else self._recipe.epochs
@@ -453,9 +448,10 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         self._network_params = {
             name: getattr(self, name) for name in ("backbone", "backbone_params", "weights")
         }
-        if self._drops_out and self._recipe.dropout is not None:
+        if self._recipe.dropout is not None:
+            dropout = self._recipe.dropout_of(self.input_shape_, len(train))
             given = self.backbone_params or {}
-            self._network_params["backbone_params"] = {"dropout": self._recipe.dropout, **given}
+            self._network_params["backbone_params"] = {"dropout": dropout, **given}
         module = build_network(
             **self._network_params,
             input_shape=self.input_shape_,

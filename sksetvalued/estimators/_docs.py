@@ -15,7 +15,8 @@ backbone_params : dict, default=None
     Arguments of a named or callable backbone; of "hf/" the values of its configuration, and
     ``"pooling"``: "mean" (the default), "cls", "last", "max" or "pooler". The
     single-label classifiers train perceptrons and the small convolutional network with
-    ``{{"dropout": 0.3}}`` unless it says otherwise.
+    ``{{"dropout": 0.3}}`` unless it says otherwise, perceptrons on up to 500 columns with less
+    where there are many samples for each: at most 40 n_features / n_samples.
 weights : str or path, default=None
     Name of torchvision weights; "pretrained", the weights that a name of timm or Hugging Face
     stands for; or path of a state dict of the backbone (of "hf/" also of a folder).
@@ -34,11 +35,12 @@ max_epochs : int or "auto", default={max_epochs}
     are fewer than 1,250 batches, models of Hugging Face with their weights 5, other networks 50.
 lr : float or "auto", default={lr}
     Learning rate, the initial one if there is a schedule, the largest one of "one_cycle". "auto"
-    is 4e-3 for perceptrons, 1e-2 for the small convolutional network, 5e-5 for models of Hugging
-    Face with their weights and 3e-3 for others.
+    is 6e-3 for perceptrons on up to 500 columns and 4e-3 on more, 1e-2 for the small
+    convolutional network, 5e-5 for models of Hugging Face with their weights and 3e-3 for others.
 batch_size : int or "auto", default="auto"
     "auto" makes about 32 batches an epoch, of 32 to 256 samples, and of at most 64 for the small
-    convolutional network.
+    convolutional network. For the perceptrons of the single-label classifiers, on up to 500
+    columns, it makes 16 batches of 32 to 512 samples.
 optimizer : {{"adamw", "adam", "sgd"}} or class, default="adamw"
     "sgd" has Nesterov momentum 0.9. Arguments go to `net_params`, as ``optimizer__momentum``.
 weight_decay : float or None, default={weight_decay}

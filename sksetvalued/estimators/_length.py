@@ -150,7 +150,7 @@ class SearchedLength:
     def _usual_epochs(self, n_samples):
         """Return the number of epochs that is not searched."""
         recipe = self._recipe
-        batch_size = training.resolve_batch_size(self.batch_size, n_samples, recipe.largest_batch)
+        batch_size = training.resolve_batch_size(self.batch_size, n_samples, recipe)
         return recipe.epochs(training.count_batches(n_samples, batch_size))
 
     def _calibrate_out_of_fold(

@@ -170,7 +170,11 @@ class SparseTopClassifier(PlainState, DeepLabelSetClassifier, rule=AverageK):
 
     # -- training ---------------------------------------------------------------------------
 
-    _drops_out = False
+    @property
+    def _recipe(self):
+        recipe = super()._recipe._replace(dropout=None)
+        # Larger batches were not measured with several labels.
+        return recipe._replace(n_batches=32, largest_batch=min(recipe.largest_batch, 256))
 
     def _criterion(self, n_samples, generator=None):
         criterion = super()._criterion(n_samples, generator)

@@ -1,5 +1,6 @@
 """What "auto" and None mean for the parameters of training."""
 
+import math
 from typing import NamedTuple
 
 from ..inputs import is_image
@@ -7,6 +8,9 @@ from ..inputs import is_image
 #: Epochs that are tried at most where their number is found by held-out samples, and updates
 #: after which no more are begun.
 MOST_EPOCHS, MOST_UPDATES = 100, 10_000
+
+#: Samples of a batch, at least.
+SMALLEST_BATCH = 32
 
 #: Share of the samples that are held out to find the number of epochs.
 HELD_OUT = 0.2
@@ -24,12 +28,14 @@ class Recipe(NamedTuple):
         Of "adamw".
     dropout : float or None
         None: the backbone has no such argument, or keeps its own default.
+    dropout_slope : float
+        Dropout is at most that many times the features that there are for each sample.
     updates : int
         Small data sets are gone through more than `max_epochs` times, up to so many batches.
     searched : bool
         Whether held-out samples find the number of epochs.
-    largest_batch : int
-        Of those that "auto" makes.
+    n_batches, largest_batch : int
+        "auto" makes about so many batches of the samples, of at most so many.
     """
 
     max_epochs: int
@@ -37,13 +43,25 @@ class Recipe(NamedTuple):
     lr_schedule: str
     weight_decay: float
     dropout: float | None = None
+    dropout_slope: float = math.inf
     updates: int = 0
     searched: bool = False
+    n_batches: int = 32
     largest_batch: int = 256
 
     def epochs(self, n_batches):
         """Return the number of epochs of so many batches."""
         return max(self.max_epochs, -(-self.updates // n_batches))
+
+    def batch_size(self, n_samples):
+        """Return the size of the batches of so many samples."""
+        return min(max(SMALLEST_BATCH, n_samples // self.n_batches), self.largest_batch)
+
+    def dropout_of(self, input_shape, n_samples):
+        """Return the dropout for so many samples, or None."""
+        if self.dropout is None or self.dropout_slope == math.inf:
+            return self.dropout
+        return min(self.dropout, self.dropout_slope * math.prod(input_shape) / n_samples)
 
 
 def most_epochs(n_batches):
@@ -51,7 +69,10 @@ def most_epochs(n_batches):
     return max(min(MOST_EPOCHS, MOST_UPDATES // n_batches), 10)
 
 
-PERCEPTRON = Recipe(50, 4e-3, "averaged", 0.1, dropout=0.3, searched=True)
+#: On more columns, as of texts, batches are smaller and dropout stays however many the samples.
+WIDE = 500
+WIDE_PERCEPTRON = Recipe(50, 4e-3, "averaged", 0.1, dropout=0.3, searched=True)
+PERCEPTRON = WIDE_PERCEPTRON._replace(lr=6e-3, dropout_slope=40, n_batches=16, largest_batch=512)
 CONVNET = Recipe(16, 1e-2, "one_cycle", 0.01, dropout=0.3, updates=1250, largest_batch=64)
 TABLE_MODULE = Recipe(50, 3e-3, "cosine", 0.1)
 IMAGE_MODULE = Recipe(50, 3e-3, "cosine", 0.2)
@@ -70,7 +91,7 @@ def recipe(backbone, input_shape, weights=None):
     if weights is not None and isinstance(backbone, str) and backbone.startswith("hf/"):
         return FINE_TUNED
     if is_perceptron(backbone, input_shape):
-        return PERCEPTRON
+        return PERCEPTRON if input_shape[0] <= WIDE else WIDE_PERCEPTRON
     images = is_image(input_shape)
     if images and (backbone is None or backbone == "convnet"):
         return CONVNET

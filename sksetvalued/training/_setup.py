@@ -102,14 +102,9 @@ def _own_gpu():
     return f"cuda:{int(own) % torch.cuda.device_count()}"
 
 
-def resolve_batch_size(batch_size, n_samples, largest=256):
-    """Return the number of samples of a training batch.
-
-    "auto" makes about 32 batches an epoch, of 32 to `largest` samples.
-    """
-    if batch_size == "auto":
-        return min(max(32, n_samples // 32), largest)
-    return int(batch_size)
+def resolve_batch_size(batch_size, n_samples, recipe):
+    """Return the number of samples of a training batch; "auto" is what the recipe says."""
+    return recipe.batch_size(n_samples) if batch_size == "auto" else int(batch_size)
 
 
 def resolve_optimizer(optimizer):
