@@ -76,11 +76,16 @@ class Recorder(Callback):
         self.shown.append(net.module_.head.weight.detach().clone())
 
 
-def test_the_average_weighs_the_last_eighth_most():
-    clf = classifier(max_epochs=4, batch_size=50, callbacks=[Recorder]).fit(X, CLEAR)
+@pytest.mark.parametrize(("width", "step"), [(8, 1), (30_000, 4)])
+def test_the_average_weighs_the_last_eighth_most(width, step):
+    clf = classifier(backbone=(width,), max_epochs=4, batch_size=50, callbacks=[Recorder])
+    clf.fit(X, CLEAR)
     average, averages = None, []
-    for t, weight in enumerate(Recorder.iterates, start=1):
-        average = weight if average is None else average + 9 / (t + 8) * (weight - average)
+    for i, weight in enumerate(Recorder.iterates):
+        if i == 0:
+            average = weight
+        elif i % step == 0:
+            average = average + 9 / (i // step + 9) * (weight - average)
         averages.append(average)
     for epoch, shown in enumerate(Recorder.shown, start=1):
         torch.testing.assert_close(shown, averages[6 * epoch - 1])

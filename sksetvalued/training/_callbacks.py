@@ -182,7 +182,9 @@ class AveragedWeights(Callback):
     The average weighs the last eighth of the updates most, whatever their number
     (polynomial-decay averaging, [1]_), so that it is as good after any epoch as a falling rate
     makes the weights after the last: the number of epochs need not be known beforehand. From the
-    end of an epoch to the next, the module holds the average.
+    end of an epoch to the next, the module holds the average. Of many weights, as those of each
+    word of a text, those of every fourth update are averaged, since a pass over them costs as
+    much as a good part of an update.
 
     References
     ----------
@@ -191,6 +193,7 @@ class AveragedWeights(Callback):
 
     decay = 8
     warm_up = 50
+    many, seldom = 100_000, 4
 
     def on_train_begin(self, net, **kwargs):
         # Those that are frozen now, too: a callback may unfreeze them later. A tuple, which a
@@ -198,6 +201,7 @@ class AveragedWeights(Callback):
         self.trained_ = tuple(p for p in net.module_.parameters() if p.is_floating_point())
         self.others_ = [p.detach().clone() for p in self.trained_]
         self.shown_, self.n_updates_ = False, 0
+        self.step_ = self.seldom if sum(p.numel() for p in self.trained_) > self.many else 1
         self.rates_ = [group["lr"] for group in net.optimizer_.param_groups]
         self._set_rates(net)
 
@@ -208,9 +212,11 @@ class AveragedWeights(Callback):
 
     @torch.no_grad()
     def on_update(self, net):
+        n_averaged, rest = divmod(self.n_updates_, self.step_)
         self.n_updates_ += 1
-        share = (self.decay + 1) / (self.n_updates_ + self.decay)
-        torch._foreach_lerp_(self.others_, self.trained_, share)
+        if rest == 0:
+            share = (self.decay + 1) / (n_averaged + 1 + self.decay)
+            torch._foreach_lerp_(self.others_, self.trained_, share)
         if self.n_updates_ <= self.warm_up:
             self._set_rates(net)
 
