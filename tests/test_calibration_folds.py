@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from skorch.callbacks import Callback
 
 from sksetvalued import AverageKClassifier
 from sksetvalued.rules import AverageK
@@ -79,6 +80,20 @@ def test_where_the_length_is_searched_the_last_network_sees_as_many_samples_as_t
     n_batches = sum(clf.net_.history[:, "train_batch_count"])
     assert abs(n_batches - best.best_epoch_ * 76 / 150 * 5) < 1
     assert clf.rule_.n_samples_seen_ == 148
+
+
+def test_the_networks_of_the_folds_are_trained_like_that_of_all_samples():
+    """In batches as large, with dropout as much: else scores would be sharper or flatter."""
+    seen = []
+
+    class Recorder(Callback):
+        def on_train_begin(self, net, **kwargs):
+            seen.append((net.batch_size, net.module_.backbone[-1].p))
+
+    X = np.random.default_rng(0).normal(size=(1000, 2))
+    clf = AverageKClassifier(1.5, calibration_folds=3, max_epochs=1, callbacks=[Recorder])
+    clf.fit(X, X[:, 0] > 0)
+    assert seen == [(62, pytest.approx(0.08))] * 4
 
 
 def test_which_samples_set_the_threshold_by_default():

@@ -347,7 +347,9 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         checkpoint : Checkpoint or None
         """
         self.device_ = training.resolve_device(self.device)
-        self.batch_size_ = training.resolve_batch_size(self.batch_size, len(train), self._recipe)
+        self.batch_size_ = training.resolve_batch_size(
+            self.batch_size, train.n_whole, self._recipe
+        )
         if epochs is None:
             n_batches = training.count_batches(len(train), self.batch_size_)
             length = training.most_epochs if resume == "search" else self._recipe.epochs
@@ -449,7 +451,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
             name: getattr(self, name) for name in ("backbone", "backbone_params", "weights")
         }
         if self._recipe.dropout is not None:
-            dropout = self._recipe.dropout_of(self.input_shape_, len(train))
+            dropout = self._recipe.dropout_of(self.input_shape_, train.n_whole)
             given = self.backbone_params or {}
             self._network_params["backbone_params"] = {"dropout": dropout, **given}
         module = build_network(

@@ -277,8 +277,8 @@ class DeepSetClassifier(SearchedLength, LearnsFromStreams, ClassifierMixin, Deep
             weight = np.exp(self._log_label_weight)[target] * (1.0 if weight is None else weight)
         if weight is not None:
             weight = torch.from_numpy(weight[indices]).float()
-        target = torch.from_numpy(target[indices])
-        return TrainingSet(inputs.subset(indices, training=in_training), target, weight)
+        inputs, n_whole = inputs.subset(indices, training=in_training), len(target)
+        return TrainingSet(inputs, torch.from_numpy(target[indices]), weight, n_whole=n_whole)
 
     def _as_of(self, net, inputs):
         model = super()._as_of(net, inputs)

@@ -138,7 +138,8 @@ class SearchedLength:
             splits = folds_per_class(target[train], n_folds, random_state)
             folds = [(train[kept], train[out]) for kept, out in splits]
         if folds:
-            longer = len(train) / len(folds[0][0]) * (epochs or self._usual_epochs(len(train)))
+            usual = self._usual_epochs(len(train), len(target))
+            longer = len(train) / len(folds[0][0]) * (epochs or usual)
             self._calibrate_out_of_fold(inputs, target, weight, folds, round(longer), valid)
             if self.net_.interrupted_:
                 return False
@@ -147,10 +148,10 @@ class SearchedLength:
         self._check_training(inputs, target, train)
         return len(folds) > 0
 
-    def _usual_epochs(self, n_samples):
-        """Return the number of epochs that is not searched."""
+    def _usual_epochs(self, n_samples, n_whole):
+        """Return the number of epochs that is not searched, for a part of the data."""
         recipe = self._recipe
-        batch_size = training.resolve_batch_size(self.batch_size, n_samples, recipe)
+        batch_size = training.resolve_batch_size(self.batch_size, n_whole, recipe)
         return recipe.epochs(training.count_batches(n_samples, batch_size))
 
     def _calibrate_out_of_fold(

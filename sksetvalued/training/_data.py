@@ -40,13 +40,17 @@ class TrainingSet(Dataset):
     part : Part, optional
         The part of this process in a batch: `x` then holds its rows only, the rest of the batch
         is whole.
+    n_whole : int, optional
+        Number of samples of the data that these are a part of, by which "auto" parameters go:
+        networks that are trained on parts of the data are then trained like that of all.
     """
 
-    def __init__(self, inputs, target, sample_weight=None, part=None):
+    def __init__(self, inputs, target, sample_weight=None, part=None, n_whole=None):
         self.inputs = inputs
         self.target = target
         self.sample_weight = sample_weight
         self.part = part
+        self.n_whole = len(inputs) if n_whole is None else n_whole
 
     def __len__(self):
         return len(self.inputs)
@@ -66,7 +70,7 @@ class TrainingSet(Dataset):
         data = self.inputs, self.target, self.sample_weight
         if self.inputs.in_memory:
             data = [None if values is None else values.to(device) for values in data]
-        return TrainingSet(*data, part)
+        return TrainingSet(*data, part, self.n_whole)
 
 
 class StreamSet(TrainingSet):
