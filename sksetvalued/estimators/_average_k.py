@@ -1,5 +1,6 @@
 """Sets of k classes on average."""
 
+import math
 import warnings
 from numbers import Integral, Real
 
@@ -74,9 +75,9 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
         same data, where sizes are too small for fresh data; follow it by `calibrate`.
     calibration_folds : int, "auto" or None, default="auto"
         Folds whose scores, by networks trained without them, set the threshold together: all
-        samples count for it, and none is lost to the network that is kept. The networks of the
-        folds see as many samples in their training as that of all data, so that its scores are
-        about as sharp as theirs; each takes the time of a fit. Held-out sparse rows are scored
+        samples count for it, and none is lost to the network that is kept. That one is trained
+        for somewhat fewer epochs than the networks of the folds, so that its scores are about as
+        sharp as theirs; each takes the time of a fit. Held-out sparse rows are scored
         without the columns that no row of the training has. "auto" is five, with
         ``calibration_fraction="auto"``, where `max_epochs` is searched on at most 5,000 samples.
         None: no folds.
@@ -257,9 +258,9 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
         self.rule_ = rule
 
     def _epochs_on_all(self, epochs, share):
-        # As many samples seen in the training as by the networks whose scores set the threshold:
-        # after more, scores are sharper, which changes the sizes.
-        return epochs * share
+        # As many epochs as of the networks whose scores set the threshold would make scores
+        # sharper, and as many updates flatter, which changes the sizes: half way between them.
+        return epochs * math.sqrt(share)
 
     def _loss_supplies(self, n_samples):
         # The loss alone has another default, that of the thesis.
