@@ -1,12 +1,12 @@
 """Sets of k classes on average."""
 
-import math
 import warnings
 from numbers import Integral, Real
 
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from .. import training
 from ..metrics import average_k_accuracy_score
 from ..rules import AverageK
 from ._docs import with_training_parameters
@@ -258,9 +258,9 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
         self.rule_ = rule
 
     def _epochs_on_all(self, epochs, share):
-        # As many epochs as of the networks whose scores set the threshold would make scores
-        # sharper, and as many updates flatter, which changes the sizes: half way between them.
-        return epochs * math.sqrt(share)
+        # Scores are as sharp as those of the networks that set the threshold after as many updates
+        # where these are few, and rather after as many epochs where samples are known by heart.
+        return epochs * share ** (1 - epochs / training.MOST_EPOCHS)
 
     def _loss_supplies(self, n_samples):
         # The loss alone has another default, that of the thesis.

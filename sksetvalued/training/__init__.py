@@ -8,7 +8,7 @@ from ._monitor import Monitor, calibrated_log_likelihood
 from ._net import SetNet
 from ._parallel import alone, current_processes, over_processes, refuse_divided
 from ._predict import iter_outputs
-from ._recipes import HELD_OUT, is_perceptron, most_epochs, recipe
+from ._recipes import HELD_OUT, MOST_EPOCHS, is_perceptron, most_epochs, recipe
 from ._setup import (
     OPTIMIZERS,
     TrainingOptions,
@@ -27,6 +27,7 @@ from ._state import KeepState
 __all__ = [
     "HELD_OUT",
     "KeepState",
+    "MOST_EPOCHS",
     "Monitor",
     "OPTIMIZERS",
     "SetNet",
