@@ -1,7 +1,9 @@
 """Measure what untouched estimators give: python -m benchmarks.defaults [COMMAND].
 
 Runs what has no record yet, and writes the page. Commands are choose, report, times and page;
-without one it does all four. While times are taken, nothing else may run.
+without one it does all four. While times are taken, nothing else may run. A contender whose
+package is not installed is left out, with a word: RealMLP needs pytabkit, best in an environment
+of its own.
 """
 
 import argparse
