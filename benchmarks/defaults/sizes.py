@@ -60,9 +60,9 @@ being the standard deviation of the sizes of sets; *times*: error over possible.
 
 ## What it says
 
-- In the mean over ten seeds sets of new data hold k classes: within 1.3 % of k with 200 samples and
-  2.3 % with 1,000. With 3,000 they are 2.3 % too small on hwu, and 6.2 % too large on letter, where
-  the training ends at its hundredth epoch. Intervals are 2 to 5 % wide to each side.
+- In the mean over ten seeds sets of new data hold k classes: within 1.3 % of k with 200 samples
+  and 2.3 % with 1,000. With 3,000 they are 2.3 % too small on hwu, and 6.2 % too large on letter.
+  Intervals are 2 to 5 % wide to each side.
 - Single fits miss k by 1.2 to 1.5 times what is possible with 1,000 samples, by 0.9 to 1.7 times
   with 200, and by 1.6 and 2.3 times with 3,000, of which the systematic part is most. `calibrate`
   on unlabelled data mends it.
