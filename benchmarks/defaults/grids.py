@@ -76,10 +76,10 @@ their 95 % Student interval.
 
 ## What it says
 
-- The best value is inside each grid. That of `epsilon` is better than both ends, by a quarter of a
-  point than almost no noise; that of `max_margin` likewise, but the default, without margins, is
-  ahead of all margins here; `alpha` hardly matters between 0.01 and 3, and its default, 0.1, is no
-  better than the ends beyond the interval.
+- The best value is inside each grid. That of `max_margin` is better than both ends beyond the
+  interval, but the default, without margins, is ahead of all margins here; that of `epsilon` is
+  better than far too much noise, and than almost none by less than the interval; `alpha` hardly
+  matters between 0.01 and 3.
 - A mixture is half cross-entropy: what its hinge is made of moves coverage by tenths of points.
   Far too much noise costs more than any other value can win.
 
