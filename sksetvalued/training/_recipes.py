@@ -58,9 +58,7 @@ class Recipe(NamedTuple):
         return min(max(SMALLEST_BATCH, n_samples // self.n_batches), self.largest_batch)
 
     def dropout_of(self, input_shape, n_samples):
-        """Return the dropout for so many samples, or None."""
-        if self.dropout is None or self.dropout_slope == math.inf:
-            return self.dropout
+        """Return the dropout for so many samples, where there is any."""
         return min(self.dropout, self.dropout_slope * math.prod(input_shape) / n_samples)
 
 
