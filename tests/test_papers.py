@@ -113,7 +113,9 @@ def test_a_line_cut_at_any_byte_is_ignored_and_replaced(tmp_path):
         assert path.read_bytes() == content
 
 
-def test_compressed_and_plain_records_are_read_as_one_also_after_a_kill(experiment, finished_file):
+def test_compressed_and_plain_records_are_read_as_one_also_after_a_kill(
+    experiment, finished_file, monkeypatch
+):
     from benchmarks.papers.runner import compress_finished
     from benchmarks.papers.store import ResultFile
 
@@ -133,7 +135,14 @@ def test_compressed_and_plain_records_are_read_as_one_also_after_a_kill(experime
     results.append(added)
     assert list(results.records().values()) == [*whole.values(), added]
     results.compress()
-    assert lzma.decompress(results.packed.read_bytes()).count(b"\n") == len(whole) + 1
+    lines = lzma.decompress(results.packed.read_bytes())
+    assert lines.count(b"\n") == len(whole) + 1
+
+    monkeypatch.setattr("time.time", lambda: 0.0)
+    later = ResultFile(finished_file.with_name("later.jsonl"))
+    later.path.write_bytes(lines)
+    later.compress()
+    assert later.packed.read_bytes() == results.packed.read_bytes(), "a time or name is inside"
 
 
 def test_damage_before_the_last_line_and_repetitions_are_errors(tmp_path):

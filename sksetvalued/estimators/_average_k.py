@@ -76,7 +76,7 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
     calibration_folds : int, "auto" or None, default="auto"
         Folds whose scores, by networks trained without them, set the threshold together: all
         samples count for it, and none is lost to the network that is kept. That one is trained
-        for somewhat fewer epochs than the networks of the folds, so that its scores are about as
+        for at most as many epochs as the networks of the folds, so that its scores are about as
         sharp as theirs; each takes the time of a fit. Held-out sparse rows are scored
         without the columns that no row of the training has. "auto" is five, with
         ``calibration_fraction="auto"``, where `max_epochs` is searched on at most 5,000 samples.
