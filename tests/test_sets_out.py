@@ -152,7 +152,9 @@ def test_parts_calibrate_a_model_like_the_whole(models, name, weighted):
         for i in range(3)
     ]
     assert merge_parts(model, parts) is model
-    assert (model[-1] if name == "pipeline" else model).rule_.threshold_ == whole
+    merged = (model[-1] if name == "pipeline" else model).rule_.threshold_
+    # The sums that sparse-top's scores are projected by are rounded by the length of a batch.
+    assert merged == (pytest.approx(whole, rel=1e-14) if name == "sparse-top" else whole)
 
 
 def test_parts_that_do_not_fit_the_model_are_refused(models):

@@ -9,8 +9,9 @@ backbone : None, tuple of int, str, nn.Module or callable, default=None
     name is "mlp", "convnet", "densenet40_40", a classification model of torchvision,
     "timm/NAME", "hf/TYPE" for a type of model of transformers or, with its weights,
     "hf/REPOSITORY"; a callable takes the shape of a sample and returns a module. The perceptron
-    centres and scales the columns of a table by the training data (of a sparse one it scales the
-    stored values); `partial_fit` takes the statistics of its first piece.
+    standardises the columns of a table by the training data, after it has bent what lies far from
+    the median in units of the quartiles (of a sparse one it scales the stored values);
+    `partial_fit` takes the statistics of its first piece.
 backbone_params : dict, default=None
     Arguments of a named or callable backbone; of "hf/" the values of its configuration, and
     ``"pooling"``: "mean" (the default), "cls", "last", "max" or "pooler". The

@@ -34,24 +34,27 @@ class ChannelStatistics(NamedTuple):
 
 
 class ColumnStatistics(NamedTuple):
-    """Mean and spread of the columns of a table.
+    """What centres and scales the columns of a table, before and after their tails are bent.
 
     Parameters
     ----------
-    mean, std : DoubleTensor of shape (n_features,)
-        Of sparse tables, which cannot be centred, the mean is zero and the spread is taken
-        around it.
+    centre, scale : DoubleTensor of shape (n_features,)
+    mean, std : DoubleTensor of shape (n_features,), optional
+        Of ``arcsinh((x - centre) / scale)``. Sparse tables, whose zeros have to stay, have none:
+        their centre is zero, and their columns are scaled only.
 
     Examples
     --------
     >>> import torch
     >>> from sksetvalued.networks import ColumnStatistics
-    >>> ColumnStatistics(torch.tensor([1980.0]), torch.tensor([25.0])).mean
+    >>> ColumnStatistics(torch.tensor([1980.0]), torch.tensor([25.0])).centre
     tensor([1980.])
     """
 
-    mean: torch.Tensor
-    std: torch.Tensor
+    centre: torch.Tensor
+    scale: torch.Tensor
+    mean: torch.Tensor | None = None
+    std: torch.Tensor | None = None
 
 
 class Inputs(ABC):

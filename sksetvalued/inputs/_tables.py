@@ -14,6 +14,18 @@ from ._base import ColumnStatistics, Inputs
 #: Entries that are summed together, in double: few enough to stay in the processor's cache.
 AT_ONCE = 1 << 14
 
+#: Deviations from the median, of a normal column, up to which columns are hardly bent.
+BENT_FROM = 3.0
+
+#: Distance of the quartiles of a standard normal.
+NORMAL_QUARTILES = 1.349
+
+#: Entries that are sorted for the quartiles, at most, but of so many rows at least.
+MOST_SORTED, FEWEST_SORTED = 1 << 16, 1 << 11
+
+#: Spread, in units of the centre, that may be the rounding of a constant.
+ROUNDING = 1e-12
+
 
 def _has_values(data):
     """Return which columns of a CSR matrix hold values."""
@@ -28,6 +40,11 @@ def _shares(sample_weight, n_samples):
         return torch.full((n_samples,), 1 / n_samples, dtype=torch.float64)
     weight = sample_weight.double()
     return weight / weight.sum()
+
+
+def _or_one(spread, rounding=0):
+    """Return the spread of columns; those that do not vary are left as wide as they are."""
+    return torch.where(spread > rounding, spread, 1.0)
 
 
 class ArrayInputs(Inputs):
@@ -75,18 +92,44 @@ class ArrayInputs(Inputs):
         return [self.data]
 
     def statistics(self, sample_weight=None):
-        mean = self._weighted_mean(sample_weight, lambda rows: rows.double())
-        # Around the mean in a second pass: differences of large squares would lose the spread.
-        variance = self._weighted_mean(sample_weight, lambda rows: (rows - mean).square_())
-        return ColumnStatistics(mean, variance.sqrt())
+        # The quartiles do not feel how far outliers are, which would crush the rest of a column.
+        low, centre, high = self._quartiles(sample_weight)
+        rounding = ROUNDING * centre.abs()
+        spread = (high - low) / NORMAL_QUARTILES
+        if not (spread > rounding).all():
+            # Half of the samples, or more, have one and the same value.
+            _, std = self._mean_and_std(sample_weight, lambda rows: rows - centre)
+            spread = torch.where(spread > rounding, spread, _or_one(std, rounding))
+        scale = BENT_FROM * spread
+        mean, std = self._mean_and_std(
+            sample_weight, lambda rows: ((rows - centre) / scale).asinh_()
+        )
+        return ColumnStatistics(centre, scale, mean, _or_one(std))
 
-    def _weighted_mean(self, sample_weight, function):
+    def _quartiles(self, sample_weight):
+        """Return the smallest values that a quarter, a half, three quarters do not exceed."""
+        rows = torch.arange(len(self)) if sample_weight is None else sample_weight.nonzero()[:, 0]
+        n_sorted = max(FEWEST_SORTED, MOST_SORTED // max(self.sample_shape[0], 1))
+        rows = rows[:: -(-len(rows) // n_sorted)]
+        share = _shares(None if sample_weight is None else sample_weight[rows], len(rows))
+        values, order = self.take(rows).sort(0)
+        below = share[order].cumsum_(0)
+        return [
+            values.gather(0, (below < quarters / 4 - ROUNDING).sum(0, keepdim=True))[0].double()
+            for quarters in (1, 2, 3)
+        ]
+
+    def _mean_and_std(self, sample_weight, function):
         weight = _shares(sample_weight, len(self))
-        total = torch.zeros(self.sample_shape[0], dtype=torch.float64)
-        n_rows = max(1, AT_ONCE // max(len(total), 1))
+        n_features = self.sample_shape[0]
+        mean, square = torch.zeros(2, n_features, dtype=torch.float64)
+        n_rows = max(1, AT_ONCE // max(n_features, 1))
         for rows, share in zip(self._blocks(n_rows), weight.split(n_rows)):
-            total += share @ function(rows)
-        return total
+            x = function(rows.double())
+            mean += share @ x
+            square += share @ x.square_()
+        # The mean is at most one deviation from the median, so that no digits are lost.
+        return mean, (square - mean.square()).clamp_min_(0).sqrt_()
 
     def _blocks(self, n_rows):
         return self.data.split(n_rows)
@@ -235,7 +278,7 @@ class SparseInputs(Inputs):
         squares = self._sums(weights * np.square(self.data.data, dtype=np.float64))
         stored = self._sums(weights)
         spread = np.sqrt(squares / np.where(stored > 0, stored, 1) * stored.sum())
-        return ColumnStatistics(torch.zeros(len(spread)), torch.from_numpy(spread))
+        return ColumnStatistics(torch.zeros(len(spread)), _or_one(torch.from_numpy(spread)))
 
     def _sums(self, values):
         """Return the sum of one value for each stored one, by column."""

@@ -10,8 +10,9 @@ import torch
 
 from .. import _arrays
 from .._randomness import put_back
-from ._base import ChannelStatistics, ColumnStatistics, Inputs
+from ._base import ChannelStatistics, Inputs
 from ._named import NamedTensors, check_names, form_of, part_tensor
+from ._tables import ArrayInputs
 
 STAGES = ("train", "eval")
 CHANNEL_COUNTS = (1, 3, 4)
@@ -246,7 +247,7 @@ class SampleInputs(Inputs):
 
 
 def column_statistics(inputs, n_samples=N_STATISTICS_SAMPLES):
-    """Return the mean and the spread of each column of vectors, on samples spread evenly.
+    """Return the statistics of each column of vectors, on samples spread evenly.
 
     Parameters
     ----------
@@ -267,7 +268,7 @@ def column_statistics(inputs, n_samples=N_STATISTICS_SAMPLES):
     rows = torch.cat([batch.double().flatten(0, -2) for batch in batches])
     if not torch.isfinite(rows).all():
         raise ValueError("X holds samples with NaN or infinite values.")
-    return ColumnStatistics(rows.mean(0), rows.std(0, correction=0))
+    return ArrayInputs(rows).statistics()
 
 
 def _spread_batches(inputs, n_samples):

@@ -11,13 +11,10 @@ from torch import nn
 from sksetvalued.inputs import ChannelStatistics, zeros_of
 from sksetvalued.networks._backbones import MLP
 from sksetvalued.networks._heads import HEADS
-from sksetvalued.networks._network import ColumnScale, Network, Normalize
+from sksetvalued.networks._network import Arcsinh, ColumnScale, Network, Normalize
 from sksetvalued.networks._sources import N_COLOURS, is_built_in, source_of
 
 LARGEST_SIZE_TRIED = 512
-
-#: Spread, in units of the mean, that may be the rounding of a constant.
-ROUNDING = 1e-12
 
 #: Mean and spread of the colours of ImageNet, as torchvision and timm have them.
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -62,7 +59,8 @@ def build_network(
     normalization : ChannelStatistics, ColumnStatistics, pair (mean, std) or None
         Statistics of the training images, before which come those that the weights were trained
         with; a pair comes before both. Images in bytes are divided by 255 in any case. For tables
-        the statistics of the columns, which a perceptron of this package centres and scales.
+        the statistics of the columns, which a perceptron of this package centres, scales and
+        bends.
     generator : torch.Generator, optional
         Source of the initial weights, and of the seeds of dropout, of what is built in; torch's
         default when absent, as for all other backbones.
@@ -184,13 +182,14 @@ def _warn_of_scores(body, n_features, n_classes):
 def _column_scale(statistics, body):
     """Return the first layer for tables.
 
-    Only a perceptron of ours surely takes its columns for quantities. A column that does not vary
-    is left as wide as it is.
+    Only a perceptron of ours surely takes its columns for quantities.
     """
     if statistics is None or not isinstance(body, MLP):
         return nn.Identity()
-    mean, std = statistics
-    return ColumnScale(mean, torch.where(std > ROUNDING * mean.abs(), std, 1.0))
+    scale = ColumnScale(*statistics[:2])
+    if statistics.mean is None:
+        return scale
+    return nn.Sequential(scale, Arcsinh(), ColumnScale(*statistics[2:]))
 
 
 def _normalization(statistics, own, weights, n_channels):

@@ -76,6 +76,21 @@ class ColumnScale(nn.Module):
         return SparseRows(x.columns, x.starts, values, x.n_columns)
 
 
+class Arcsinh(nn.Module):
+    """Bend the tails: arcsinh(x) is about x near zero, and grows like a logarithm."""
+
+    #: Beyond it the square would not be a number in single precision.
+    largest = 1e18
+
+    def forward(self, x):
+        """Return the inverse hyperbolic sine of each entry."""
+        if not torch.compiler.is_exporting():
+            return x.asinh()
+        # By its definition: ONNX Runtime has no arcsinh.
+        size = x.abs().clamp(max=self.largest)
+        return x.sign() * (size + (size.square() + 1).sqrt()).log()
+
+
 class Network(nn.Module):
     """A backbone between the normalisation of its input and a head.
 

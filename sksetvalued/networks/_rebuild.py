@@ -7,7 +7,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from sksetvalued.networks._heads import HEADS
-from sksetvalued.networks._network import ColumnScale, Network, Normalize
+from sksetvalued.networks._network import Arcsinh, ColumnScale, Network, Normalize
 from sksetvalued.networks._sources import source_of
 
 #: Memory that constants of a network may take beyond that of its tensors.
@@ -110,8 +110,14 @@ def _first_layer(state, input_shape, n_channels=None):
         n_means = n_means if n_means in (1, n_channels or input_shape[0]) else 1
         return Normalize(torch.zeros(n_means), torch.ones(n_means), n_channels)
     if len(input_shape) == 1 and "normalize.scale" in state:
-        return ColumnScale(torch.zeros(input_shape), torch.ones(input_shape))
+        return _column_scale(input_shape)
+    if len(input_shape) == 1 and "normalize.0.scale" in state:
+        return nn.Sequential(_column_scale(input_shape), Arcsinh(), _column_scale(input_shape))
     return nn.Identity()
+
+
+def _column_scale(input_shape):
+    return ColumnScale(torch.zeros(input_shape), torch.ones(input_shape))
 
 
 def _check_state(network, state):
