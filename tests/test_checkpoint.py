@@ -49,7 +49,7 @@ FITS = {
             lr=0.1,
             lr_schedule="cosine",
             validation_fraction=0.2,
-            patience=1,
+            patience=2,
             **COMMON,
         ),
         X,

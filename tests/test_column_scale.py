@@ -13,10 +13,13 @@ Z = np.random.default_rng(0).standard_normal((200, 6))
 Y = (Z[:, :3].argmax(1) + 3 * (Z[:, 3] > 0)).astype(int)
 
 
-def first_layer(X, sample_weight=None):
-    """Return the layer that a perceptron of ours has for a table."""
-    statistics = ArrayInputs(X).statistics(sample_weight)
-    return build_network(None, None, None, X.shape[1:], 2, normalization=statistics).normalize
+def first_layer(X):
+    """Return the layer that a perceptron of ours has for a table, without the cosines."""
+    statistics = ArrayInputs(X).statistics()
+    network = build_network(None, None, None, X.shape[1:], 2, normalization=statistics)
+    *layers, cosines = network.normalize
+    assert cosines(torch.ones(1, 1))[0].tolist() == pytest.approx([1, 0.3 * np.cos(1)])
+    return torch.nn.Sequential(*layers)
 
 
 def bent(X):

@@ -228,7 +228,7 @@ class TestRoundTrip:
             np.testing.assert_array_equal(model.decision_function(X), expected)
             assert {name: model.get_params()[name] for name in change} == change
         fresh = model.set_params(backbone=(7,), backbone_params=None).fit(X, Y)
-        assert fresh.net_.module_.backbone[0].weight.shape == (7, 5)
+        assert fresh.net_.module_.backbone[0].weight.shape == (7, 2 * 5)
 
     def test_training_goes_on(self, tmp_path):
         model = TopKClassifier(k=1, loss="cross_entropy", lr=1e-2, random_state=0)

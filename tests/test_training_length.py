@@ -163,7 +163,7 @@ def test_labels_that_have_nothing_to_do_with_the_features_are_warned_of():
 
 @pytest.mark.parametrize("loss", ["noised_mixture", "noised_hinge"])
 def test_a_training_of_given_length_that_fails_is_warned_of(loss):
-    clf = classifier(loss=loss, max_epochs=3)
+    clf = classifier(loss=loss, max_epochs=3, random_state=1)
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
         clf.fit(X, CLEAR)

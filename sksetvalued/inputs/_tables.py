@@ -14,6 +14,9 @@ from ._base import ColumnStatistics, Inputs
 #: Entries that are summed together, in double: few enough to stay in the processor's cache.
 AT_ONCE = 1 << 14
 
+#: Tables of more columns, as of texts, are wide.
+WIDE = 500
+
 #: Deviations from the median, of a normal column, up to which columns are hardly bent.
 BENT_FROM = 3.0
 

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from sksetvalued.inputs import ChannelStatistics, zeros_of
+from sksetvalued.inputs import WIDE, ChannelStatistics, ColumnStatistics, zeros_of
 from sksetvalued.networks._backbones import MLP
 from sksetvalued.networks._heads import HEADS
-from sksetvalued.networks._network import Arcsinh, ColumnScale, Network, Normalize
+from sksetvalued.networks._network import Arcsinh, ColumnScale, Network, Normalize, WithCosines
 from sksetvalued.networks._sources import N_COLOURS, is_built_in, source_of
 
 LARGEST_SIZE_TRIED = 512
@@ -60,7 +60,7 @@ def build_network(
         Statistics of the training images, before which come those that the weights were trained
         with; a pair comes before both. Images in bytes are divided by 255 in any case. For tables
         the statistics of the columns, which a perceptron of this package centres, scales and
-        bends.
+        bends; beside up to 500 of them it takes a part of their cosines.
     generator : torch.Generator, optional
         Source of the initial weights, and of the seeds of dropout, of what is built in; torch's
         default when absent, as for all other backbones.
@@ -101,11 +101,16 @@ def build_network(
             "whose forward has arguments of these names and returns features of shape "
             "(n_samples, n_features), or a callable that returns one."
         )
-    body = source.build(backbone, params, weights, form, generator)
+    bent = isinstance(normalization, ColumnStatistics) and normalization.mean is not None
+    with_cosines = bent and has_cosines(backbone, form)
+    body_form = (2 * form[0],) if with_cosines else form
+    body = source.build(backbone, params, weights, body_form, generator)
     if isinstance(form, dict):
         normalize = nn.Identity()
     elif len(form) == 1:
         normalize = _column_scale(normalization, body)
+        if with_cosines:
+            normalize.append(WithCosines())
     elif len(form) == 3:
         own = source.statistics(backbone, weights, body)
         normalize = _normalization(normalization, own, weights, source.n_channels)
@@ -177,6 +182,11 @@ def _warn_of_scores(body, n_features, n_classes):
         UserWarning,
         stacklevel=2,
     )
+
+
+def has_cosines(backbone, form):
+    """Return whether cosines stand beside the columns of a dense table."""
+    return is_built_in(backbone) and form[0] <= WIDE
 
 
 def _column_scale(statistics, body):

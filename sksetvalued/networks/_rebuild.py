@@ -6,8 +6,9 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from sksetvalued.networks._build import has_cosines
 from sksetvalued.networks._heads import HEADS
-from sksetvalued.networks._network import Arcsinh, ColumnScale, Network, Normalize
+from sksetvalued.networks._network import Arcsinh, ColumnScale, Network, Normalize, WithCosines
 from sksetvalued.networks._sources import source_of
 
 #: Memory that constants of a network may take beyond that of its tensors.
@@ -66,10 +67,15 @@ def rebuild_network(backbone, backbone_params, input_shape, n_classes, head, sta
     if n_layers > len(state):
         raise ValueError(f"its network has {n_layers} layers, but {len(state)} tensors")
 
+    with_cosines = "normalize.0.scale" in state and has_cosines(backbone, input_shape)
+    body_shape = (2 * input_shape[0],) if with_cosines else input_shape
+
     def describe():
-        body = source.rebuild(backbone, params, input_shape, generator)
+        body = source.rebuild(backbone, params, body_shape, generator)
         width = getattr(body, "n_features", None) or _width(state)
         first = _first_layer(state, input_shape, source.n_channels)
+        if with_cosines:
+            first.append(WithCosines())
         return Network(first, body, HEADS[head](width, n_classes, generator))
 
     with torch.device("meta") if source.holds_constants else _WithoutMemory():

@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple
 
-from ..inputs import is_image
+from ..inputs import WIDE, is_image
 
 #: Epochs that are tried at most where their number is found by held-out samples, and updates
 #: after which no more are begun.
@@ -67,8 +67,7 @@ def most_epochs(n_batches):
     return max(min(MOST_EPOCHS, MOST_UPDATES // n_batches), 10)
 
 
-#: On more columns, as of texts, batches are smaller and dropout stays however many the samples.
-WIDE = 500
+#: On wide tables batches are smaller, and dropout stays however many the samples.
 WIDE_PERCEPTRON = Recipe(50, 4e-3, "averaged", 0.1, dropout=0.3, searched=True)
 PERCEPTRON = WIDE_PERCEPTRON._replace(lr=6e-3, dropout_slope=40, n_batches=16, largest_batch=512)
 CONVNET = Recipe(16, 1e-2, "one_cycle", 0.01, dropout=0.3, updates=1250, largest_batch=64)
