@@ -55,6 +55,13 @@ def test_outliers_do_not_crush_the_rest_of_a_column():
     assert (((X - X.mean(0)) / X.std(0))[~outliers].std(0) < 0.001).all()
 
 
+def test_a_network_of_dense_columns_sees_sparse_ones_alike():
+    X = np.where(np.random.default_rng(0).uniform(size=Z.shape) < 0.04, 5 + Z, 0)
+    clf = TopKClassifier(2, max_epochs=3, random_state=0).fit(X, Y)
+    scores = clf.decision_function(X)
+    np.testing.assert_allclose(clf.decision_function(sp.csr_matrix(X)), scores, atol=1e-5)
+
+
 def test_tails_are_bent_by_arcsinh_however_far_out():
     x = torch.tensor([0.0, 1e-6, 0.3, 3.0, 1e4, 1e18])
     x = torch.cat([-x, x])

@@ -131,8 +131,10 @@ class Network(nn.Module):
             self.backbone[0].store_by_columns()
 
     def _takes_sparse_rows(self):
+        # Columns that are centred or bent would fill the zeros.
         first = next(iter(self.backbone.children()), None)
-        return isinstance(self.backbone, MLP) and isinstance(first, RowLinear)
+        is_linear = isinstance(self.backbone, MLP) and isinstance(first, RowLinear)
+        return is_linear and not isinstance(self.normalize, nn.Sequential)
 
     def forward(self, x):
         """Return the scores of a batch."""
