@@ -38,11 +38,11 @@ def test_units_are_without_effect(s, m):
 
 def test_single_precision_suffices_for_means_up_to_ten_thousand_deviations():
     shifted = torch.from_numpy((Z + 1e4).astype(np.float32))
-    assert np.abs(first_layer(shifted)(shifted).numpy() - bent(Z)).max() < 3e-3
+    assert np.abs(first_layer(shifted)(shifted).numpy() - bent(Z)).max() < 2e-3
 
 
-def test_weights_of_samples_enter_the_statistics():
-    weight = torch.arange(200) % 4
+@pytest.mark.parametrize("weight", [torch.arange(1, 201), torch.arange(200) % 4])
+def test_weights_of_samples_enter_the_statistics(weight):
     repeated = ArrayInputs(np.repeat(Z, weight.numpy(), axis=0)).statistics()
     for one, other in zip(ArrayInputs(Z).statistics(weight), repeated, strict=True):
         torch.testing.assert_close(one, other)

@@ -118,7 +118,10 @@ class ArrayInputs(Inputs):
         return ColumnStatistics(centre, scale, mean, _or_one(std))
 
     def _quartiles(self, sample_weight):
-        """Return the smallest values that a quarter, a half, three quarters do not exceed."""
+        """Return the smallest values that a quarter, a half, three quarters do not exceed.
+
+        Of many rows, those evenly spread: there, weights count like repeats only nearly.
+        """
         rows = torch.arange(len(self)) if sample_weight is None else sample_weight.nonzero()[:, 0]
         n_sorted = max(FEWEST_SORTED, MOST_SORTED // max(self.sample_shape[0], 1))
         rows = rows[:: -(-len(rows) // n_sorted)]

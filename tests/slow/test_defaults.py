@@ -6,9 +6,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Tasks for choosing, whose data are generated or shipped with scikit-learn, and points that may
-#: be lost to a logistic regression: it is the truth of the first.
-TASKS = {"ambiguous": 2.0, "digits": 0.5}
+#: Tasks for choosing, whose data are generated or shipped with scikit-learn.
+TASKS = ["ambiguous", "digits"]
+BEHIND = pytest.mark.xfail(
+    strict=True,
+    reason="average-k is 1.5 points behind a logistic regression, the truth of these data",
+)
 
 pytestmark = [
     pytest.mark.slow,
@@ -43,15 +46,22 @@ def records(folder):
     return {path.name: lzma.decompress(path.read_bytes()) for path in folder.glob("*.xz")}
 
 
-@pytest.mark.parametrize("own", ["top_k", "average_k"])
-def test_defaults_are_not_behind_a_logistic_regression(benchmark, own):
+@pytest.mark.parametrize(
+    ("own", "name"),
+    [
+        ("top_k", "ambiguous"),
+        pytest.param("average_k", "ambiguous", marks=BEHIND),
+        ("top_k", "digits"),
+        ("average_k", "digits"),
+    ],
+)
+def test_defaults_are_not_behind_a_logistic_regression(benchmark, own, name):
     from benchmarks.defaults.report import difference, load
 
     _, folder = benchmark
     runs = load(folder / "choose.jsonl")
-    for name, lost in TASKS.items():
-        delta, half = difference(runs[name], own, "logistic", own, [0])
-        assert delta + half > -lost, (name, delta, half)
+    delta, half = difference(runs[name], own, "logistic", own, [0])
+    assert delta + half > -0.5, (name, delta, half)
 
 
 def test_what_was_measured_is_not_measured_again(benchmark):
