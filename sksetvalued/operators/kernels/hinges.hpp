@@ -66,6 +66,51 @@ INLINE void visit_ranks(const NoisedRow& row, Ranking& ranking, const Entry& las
   }
 }
 
+// Write the loss and the slopes of a row, given the sum over draws of the noised scores of each
+// rank, of which every `stride`-th is one of this row.
+INLINE void write_loss(const HingeArguments& a, int64_t row, const double* sums, int64_t stride) {
+  const double margin = a.margins ? a.margins[row] : a.margin;
+  const double own = a.scores[row * a.n_classes + a.target[row]];
+  double loss = 0;
+  for (int64_t r = 0; r < a.n_ranks; ++r) {
+    const double mean = sums[r * stride] / static_cast<double>(a.n_draws);
+    const double value = a.scale * (margin + mean - own);
+    loss += value <= 0 ? 0 : a.weights[r] * value;
+    a.slopes[row * a.n_ranks + r] = value > 0 ? static_cast<float>(a.weights[r] * a.scale) : 0;
+  }
+  a.losses[row] = static_cast<float>(loss);
+  a.indices[(row + 1) * (a.n_draws * a.n_ranks + 1) - 1] = a.target[row];
+}
+
+INLINE void write_nan(const HingeArguments& a, int64_t row) {
+  const int64_t n_indices = a.n_draws * a.n_ranks + 1;
+  for (int64_t j = 0; j < n_indices; ++j) a.indices[row * n_indices + j] = a.target[row];
+  fill(a.slopes + row * a.n_ranks, a.n_ranks, 0);
+  a.losses[row] = NAN;
+}
+
+void hinge_short_rows(const HingeArguments& a) {
+  ShortRows rows(a.n_classes, a.ranks[a.n_ranks - 1], a.epsilon);
+  const Buffer<double> sums(a.n_ranks * kLanes, true);
+  const int64_t n_indices = a.n_draws * a.n_ranks + 1;
+  const auto add = [&](int64_t row, int64_t d, int64_t lane) {
+    for (int64_t r = 0; r < a.n_ranks; ++r) {
+      const Entry entry = rows.entry(a.ranks[r], lane);
+      a.indices[row * n_indices + d * a.n_ranks + r] = entry.index;
+      sums[r * kLanes + lane] += static_cast<double>(a.scores[row * a.n_classes + entry.index]) +
+                                 static_cast<double>(a.epsilon) * entry.normal;
+    }
+  };
+  const auto finish = [&](int64_t row, int64_t lane, bool has_nan) {
+    if (has_nan)
+      write_nan(a, row);
+    else
+      write_loss(a, row, sums.data + lane, kLanes);
+    for (int64_t r = 0; r < a.n_ranks; ++r) sums[r * kLanes + lane] = 0;
+  };
+  visit_short_rows(rows, a.scores, a.n_rows, a.n_draws, a.seed, add, finish);
+}
+
 // Compute the weighted sum over ranks of
 // scale (margin + mean of the noised scores of that rank - own score)_+ of each row, from the same
 // draws; its slopes, one a rank; and the classes it depends on: those of the ranks of the first
@@ -73,52 +118,45 @@ INLINE void visit_ranks(const NoisedRow& row, Ranking& ranking, const Entry& las
 // Returns the number of rows whose target is no class; then nothing else is meaningful.
 int64_t hinge_rows(const HingeArguments& a) {
   if (const int64_t n_bad = count_bad(a.target, a.n_rows, a.n_classes)) return n_bad;
-  RowMemory memory(a.n_classes, a.ranks[a.n_ranks - 1], a.epsilon);
+  const int64_t k = a.ranks[a.n_ranks - 1];
+  if (are_short(a.n_classes, k, a.epsilon)) {
+    hinge_short_rows(a);
+    return 0;
+  }
+  RowMemory memory(a.n_classes, k, a.epsilon);
   const bool ranked = a.n_ranks > 1;
-  Ranking ranking(ranked ? a.ranks[a.n_ranks - 1] : 0);
+  Ranking ranking(ranked ? k : 0);
   const Buffer<double> several(ranked ? a.n_ranks : 0);
   double one;
-  double* const means = ranked ? several.data : &one;
+  double* const sums = ranked ? several.data : &one;
   NoisedRow& row = memory.row;
   Random random;
   for (int64_t i = 0; i < a.n_rows; ++i) {
     const float* scores = a.scores + i * a.n_classes;
     int64_t* indices = a.indices + i * (a.n_draws * a.n_ranks + 1);
-    float* slopes = a.slopes + i * a.n_ranks;
     if (!read(row, scores)) {
-      for (int64_t j = 0; j <= a.n_draws * a.n_ranks; ++j) indices[j] = a.target[i];
-      a.losses[i] = NAN;
-      fill(slopes, a.n_ranks, 0);
+      write_nan(a, i);
       continue;
     }
     if (a.epsilon > 0) {
       find_head(row);
       random.seed(a.seed, static_cast<uint64_t>(i));
     }
-    memset(means, 0, sizeof(double) * static_cast<size_t>(a.n_ranks));
+    memset(sums, 0, sizeof(double) * static_cast<size_t>(a.n_ranks));
     for (int64_t d = 0; d < a.n_draws; ++d) {
       const Entry last = a.epsilon > 0 ? draw(row, random) : select_exactly(row);
       const auto add = [&](int64_t r, const Entry& entry) {
         indices[d * a.n_ranks + r] = entry.index;
-        means[r] += static_cast<double>(scores[entry.index]);
+        sums[r] += static_cast<double>(scores[entry.index]);
         if (a.epsilon > 0)
-          means[r] += static_cast<double>(a.epsilon) * static_cast<double>(entry.normal);
+          sums[r] += static_cast<double>(a.epsilon) * static_cast<double>(entry.normal);
       };
       if (ranked)
         visit_ranks(row, ranking, last, a.ranks, a.n_ranks, add);
       else
         add(0, last);
     }
-    indices[a.n_draws * a.n_ranks] = a.target[i];
-    const double margin = a.margins ? a.margins[i] : a.margin;
-    double loss = 0;
-    for (int64_t r = 0; r < a.n_ranks; ++r) {
-      const double mean = means[r] / static_cast<double>(a.n_draws);
-      const double value = a.scale * (margin + mean - scores[a.target[i]]);
-      loss += value <= 0 ? 0 : a.weights[r] * value;
-      slopes[r] = value > 0 ? static_cast<float>(a.weights[r] * a.scale) : 0;
-    }
-    a.losses[i] = static_cast<float>(loss);
+    write_loss(a, i, sums, 1);
   }
   return 0;
 }

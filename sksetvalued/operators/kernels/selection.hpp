@@ -51,24 +51,52 @@ inline bool precedes(const Entry& a, const Entry& b) {
   return a.value > b.value;
 }
 
+INLINE int64_t first_nan(const float* scores) {
+  int64_t place = 0;
+  while (scores[place] == scores[place]) ++place;
+  return place;
+}
+
+INLINE void select_nan(const SelectArguments& a, int64_t row) {
+  const int64_t n = a.n_draws * (a.all_k ? a.k : 1), place = first_nan(a.scores + row * a.n_classes);
+  for (int64_t j = row * n; j < (row + 1) * n; ++j) {
+    a.indices[j] = place;
+    a.normals[j] = 0;
+  }
+}
+
+void select_short_rows(const SelectArguments& a) {
+  ShortRows rows(a.n_classes, a.k, a.epsilon);
+  const int64_t n_kept = a.all_k ? a.k : 1;
+  const auto keep = [&](int64_t row, int64_t d, int64_t lane) {
+    for (int64_t j = 0; j < n_kept; ++j) {
+      const Entry entry = rows.entry(a.k - j, lane);
+      a.indices[(row * a.n_draws + d) * n_kept + j] = entry.index;
+      a.normals[(row * a.n_draws + d) * n_kept + j] = entry.normal;
+    }
+  };
+  const auto finish = [&](int64_t row, int64_t, bool has_nan) {
+    if (has_nan) select_nan(a, row);
+  };
+  visit_short_rows(rows, a.scores, a.n_rows, a.n_draws, a.seed, keep, finish);
+}
+
 // Select the classes of rank k (or 1 to k) of each row in each draw, and their normals.
 // A row with a NaN has the class of the NaN everywhere, with normal 0.
 void select_rows(const SelectArguments& a) {
+  if (are_short(a.n_classes, a.k, a.epsilon)) {
+    select_short_rows(a);
+    return;
+  }
   RowMemory memory(a.n_classes, a.k, a.epsilon);
   NoisedRow& row = memory.row;
   const int64_t n_kept = a.all_k ? a.k : 1;
   Random random;
   for (int64_t i = 0; i < a.n_rows; ++i) {
-    const float* scores = a.scores + i * a.n_classes;
     int64_t* indices = a.indices + i * a.n_draws * n_kept;
     float* normals = a.normals + i * a.n_draws * n_kept;
-    if (!read(row, scores)) {
-      int64_t place = 0;
-      while (scores[place] == scores[place]) ++place;
-      for (int64_t j = 0; j < a.n_draws * n_kept; ++j) {
-        indices[j] = place;
-        normals[j] = 0;
-      }
+    if (!read(row, a.scores + i * a.n_classes)) {
+      select_nan(a, i);
       continue;
     }
     find_head(row);

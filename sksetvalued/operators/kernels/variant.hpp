@@ -5,6 +5,7 @@
 #include "rows.hpp"
 #include "random.hpp"
 #include "noised.hpp"
+#include "short_rows.hpp"
 #include "selection.hpp"
 #include "hinges.hpp"
 #include "polynomials.hpp"
