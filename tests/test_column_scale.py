@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from skorch.callbacks import Callback
 
 from sksetvalued import TopKClassifier, load, save
 from sksetvalued.inputs import ArrayInputs, arcsinh
@@ -60,6 +61,24 @@ def test_a_network_of_dense_columns_sees_sparse_ones_alike():
     clf = TopKClassifier(2, max_epochs=3, random_state=0).fit(X, Y)
     scores = clf.decision_function(X)
     np.testing.assert_allclose(clf.decision_function(sp.csr_matrix(X)), scores, atol=1e-5)
+
+
+class KeepsBatches(Callback):
+    def on_batch_begin(self, net, batch=None, training=None, **kwargs):
+        self.first = batch[0]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_columns_made_ready_once_are_those_of_each_batch(dtype):
+    """Callbacks of the user see rows as they came, which each batch then makes ready."""
+    X = (Z * np.logspace(-3, 3, 6) + 10).astype(dtype)
+    params = {"max_epochs": 4, "random_state": 0, "validation_fraction": 0.2}
+    ready = TopKClassifier(2, **params).fit(X, Y)
+    watched = TopKClassifier(2, **params, callbacks=[KeepsBatches()]).fit(X, Y)
+    (batch,) = (c.first for _, c in watched.net_.callbacks_ if isinstance(c, KeepsBatches))
+    rows = {tuple(row) for row in X}
+    assert all(tuple(row) in rows for row in batch.numpy())
+    assert np.array_equal(ready.decision_function(X), watched.decision_function(X))
 
 
 def test_tails_are_bent_by_arcsinh_however_far_out():

@@ -17,6 +17,7 @@ from torch import nn
 from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier, load, save
 from sksetvalued.networks import MLP, ConvNet, DenseNet, Dropout, build_network
 from sksetvalued.operators import instruction_set
+from sksetvalued.operators._dispatch import kernels
 
 X, y = load_digits(return_X_y=True)
 X, y = X[:300], y[:300]
@@ -36,14 +37,15 @@ def same(first, second):
 # -- dropout --------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("dtype", "exact"), [(torch.float64, 1e-9), (torch.float32, 1e-6)])
 @pytest.mark.parametrize("p", [1e-3, 0.3, 0.5, 0.95])
-def test_the_share_that_is_dropped_and_the_mean_that_is_kept(p):
+def test_the_share_that_is_dropped_and_the_mean_that_is_kept(p, dtype, exact):
     n = 400_000
-    dropped = Dropout(p, generator=0)(torch.ones(n, dtype=torch.float64))
+    dropped = Dropout(p, generator=0)(torch.ones(n, dtype=dtype)).double()
     n_dropped = (dropped == 0).sum().item()
     assert abs(n_dropped - n * p) < 5 * np.sqrt(n * p * (1 - p))
     kept = dropped[dropped != 0]
-    torch.testing.assert_close(kept, torch.full_like(kept, 1 / (1 - p)), rtol=1e-9, atol=0)
+    torch.testing.assert_close(kept, torch.full_like(kept, 1 / (1 - p)), rtol=exact, atol=0)
     variance = dropped.var().item()
     assert variance == pytest.approx(p / (1 - p), rel=5 * np.sqrt(abs(1 - 2 * p) / (n * p)) + 1e-4)
 
@@ -51,10 +53,23 @@ def test_the_share_that_is_dropped_and_the_mean_that_is_kept(p):
 def test_entries_and_calls_are_dropped_independently():
     dropout = Dropout(0.5, generator=0)
     masks = torch.stack([dropout(torch.ones(100_000)) for _ in range(3)]) - 1
-    for lag in (1, 2, 3, 64):
+    for lag in (1, 2, 3, 16, 64, 256):
         assert abs((masks[:, lag:] * masks[:, :-lag]).mean()) < 5 / np.sqrt(300_000 - 3 * lag)
     for i, j in ((0, 1), (0, 2), (1, 2)):
         assert abs((masks[i] * masks[j]).mean()) < 5 / np.sqrt(100_000)
+
+
+@pytest.mark.skipif(kernels is None, reason="no C++ compiler was found at installation")
+def test_every_instruction_set_drops_the_same_entries():
+    masks = []
+    sets = kernels.instruction_sets()
+    try:
+        for name in sets:
+            kernels.use_instruction_set(name)
+            masks.append(Dropout(0.3, generator=0)(torch.ones(31, 33)))
+    finally:
+        kernels.use_instruction_set(sets[0])
+    assert all(torch.equal(mask, masks[0]) for mask in masks)
 
 
 def test_gradients_pass_where_entries_are_kept():

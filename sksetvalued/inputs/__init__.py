@@ -15,7 +15,7 @@ from ._mapped import MappedInputs, is_mapped
 from ._named import NamedInputs, NamedTensors, is_image, same_form, zeros_of
 from ._paths import PathInputs
 from ._streams import Stream, StreamInputs, stream_remedy
-from ._tables import WIDE, ArrayInputs, SparseInputs, SparseRows, arcsinh
+from ._tables import WIDE, ArrayInputs, NormalizedRows, SparseInputs, SparseRows, arcsinh
 from ._torch_datasets import DatasetInputs, check_pairs, dataset_targets
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "Inputs",
     "NamedInputs",
     "NamedTensors",
+    "NormalizedRows",
     "SparseInputs",
     "SparseRows",
     "Stream",

@@ -128,3 +128,14 @@ class Inputs(ABC):
     def to(self, device):
         """Return the inputs with their data on `device` where that helps, else unchanged."""
         return self
+
+    def normalized(self, layer):
+        """Return what `layer` makes of the samples, computed once, where they are a small table.
+
+        Else the samples, which the layer then sees batch by batch.
+
+        Parameters
+        ----------
+        layer : nn.Module
+        """
+        return self

@@ -58,3 +58,6 @@ class MappedInputs(ArrayInputs):
 
     def to(self, device):
         return Inputs.to(self, device)
+
+    def normalized(self, layer):
+        return Inputs.normalized(self, layer)

@@ -26,6 +26,9 @@ NORMAL_QUARTILES = 1.349
 #: Entries that are sorted for the quartiles, at most, but of so many rows at least.
 MOST_SORTED, FEWEST_SORTED = 1 << 16, 1 << 11
 
+#: Entries of a table that may be kept in the form that the first layer gives them.
+MOST_KEPT = 1 << 25
+
 #: Spread, in units of the centre, that may be the rounding of a constant.
 ROUNDING = 1e-12
 
@@ -156,6 +159,45 @@ class ArrayInputs(Inputs):
             if self.data.nbytes > self.device_share * free:
                 return self
         return type(self)(self.data.to(device))
+
+    @torch.no_grad()
+    def normalized(self, layer):
+        if self.data.numel() > MOST_KEPT:
+            return self
+        n_rows = max(1, AT_ONCE // max(self.sample_shape[0], 1))
+        return NormalizedInputs(torch.cat([layer(rows) for rows in self._blocks(n_rows)]))
+
+
+class NormalizedRows:
+    """A batch of a table that the first layer of a network has seen already.
+
+    Parameters
+    ----------
+    values : Tensor of shape (n_samples, n_columns)
+    """
+
+    ndim = 2
+
+    def __init__(self, values):
+        self.values = values
+
+    def __len__(self):
+        return len(self.values)
+
+    def to(self, device, non_blocking=False):
+        """Return the batch on a device."""
+        return NormalizedRows(self.values.to(device, non_blocking=non_blocking))
+
+    def split(self, sizes):
+        """Return batches of so many rows each, one after the other."""
+        return [NormalizedRows(values) for values in self.values.split(sizes)]
+
+
+class NormalizedInputs(ArrayInputs):
+    """Rows of a table that the first layer of a network has seen already."""
+
+    def take(self, indices):
+        return NormalizedRows(super().take(indices))
 
 
 class SparseRows:

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from sksetvalued.inputs import NamedTensors, SparseRows, arcsinh
+from sksetvalued.inputs import NamedTensors, NormalizedRows, SparseRows, arcsinh
 from sksetvalued.networks._backbones import MLP, RowLinear
 
 
@@ -134,12 +134,31 @@ class Network(nn.Module):
         # Columns that are centred or bent would fill the zeros.
         first = next(iter(self.backbone.children()), None)
         is_linear = isinstance(self.backbone, MLP) and isinstance(first, RowLinear)
-        return is_linear and not isinstance(self.normalize, nn.Sequential)
+        return is_linear and not self._bends()
+
+    def _bends(self):
+        return isinstance(self.normalize, nn.Sequential)
+
+    def normalized(self, inputs):
+        """Return inputs that need not go through the first layer, where that takes long.
+
+        Parameters
+        ----------
+        inputs : Inputs
+
+        Returns
+        -------
+        inputs : Inputs
+            Of which the network takes the batches, too.
+        """
+        return inputs.normalized(self.normalize) if self._bends() else inputs
 
     def forward(self, x):
         """Return the scores of a batch."""
         if isinstance(x, NamedTensors):
             return self.head(self.backbone(**x))
+        if isinstance(x, NormalizedRows):
+            return self.head(self.backbone(x.values))
         if isinstance(x, SparseRows) and not self._takes_sparse_rows():
             x = x.to_dense()
         return self.head(self.backbone(self.normalize(x)))

@@ -136,7 +136,7 @@ def choose(operator, scores, target=None, *, rank=1):
 
     Parameters
     ----------
-    operator : {"noised", "smoothed", "projection", "top_k"}
+    operator : {"noised", "smoothed", "projection", "top_k", "dropout"}
     scores : Tensor of shape (n_samples, n_classes)
         Or what else a kernel is to read, as the gradient in a backward pass.
     target : LongTensor of shape (n_samples,), optional

@@ -11,6 +11,7 @@ from skorch import NeuralNet
 from skorch.callbacks import Callback, EpochScoring, LRScheduler
 from skorch.exceptions import SkorchException
 
+from ..networks import Network
 from ._callbacks import OWN, AveragedWeights, bare_callback, why_not_moved
 from ._data import TrainingSet, make_batches
 
@@ -149,7 +150,12 @@ class SetNet(NeuralNet):
         train, valid = X
         self._batch_ndim = len(train.inputs.sample_shape) + 1
         part = None if self._processes is None else self._processes.part
-        return train.to(self.device, part), None if valid is None else valid.to(self.device, part)
+        sets = [None if data is None else data.to(self.device, part) for data in (train, valid)]
+        # Callbacks of the user read samples as they came. A compiled network has fused its layers.
+        if not self._keeps_batches and isinstance(self.module_, Network):
+            for data in filter(None, sets):
+                data.inputs = self.module_.normalized(data.inputs)
+        return sets
 
     def get_iterator(self, dataset, training=False):
         """Return the batches of `dataset`."""

@@ -97,6 +97,14 @@ struct SpreadArguments {
   float* result;
 };
 
+struct MaskArguments {
+  uint64_t key;
+  int64_t n;
+  uint32_t n_dropped;
+  float kept;
+  float* mask;
+};
+
 // The kernels, compiled for one instruction set.
 struct Kernels {
   const char* name;
@@ -111,6 +119,7 @@ struct Kernels {
   void (*project_gradient_rows)(const ProjectGradientArguments&);
   int64_t (*fenchel_young_rows)(const FenchelYoungArguments&);
   void (*spread_rows)(const SpreadArguments&);
+  void (*draw_mask)(const MaskArguments&);
 };
 
 // The instruction sets this processor has, best first; ends with a null.

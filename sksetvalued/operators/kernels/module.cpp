@@ -193,6 +193,18 @@ PyObject* spread_rows(PyObject*, PyObject* args) {
   Py_RETURN_NONE;
 }
 
+PyObject* draw_mask(PyObject*, PyObject* args) {
+  Address mask;
+  unsigned long long key;
+  unsigned int n_dropped;
+  Py_ssize_t n;
+  float kept;
+  if (!PyArg_ParseTuple(args, "KnIfO&", &key, &n, &n_dropped, &kept, find, &mask)) return nullptr;
+  const MaskArguments arguments = {key, n, n_dropped, kept, mask};
+  if (!unlocked([&] { kernels->draw_mask(arguments); })) return nullptr;
+  Py_RETURN_NONE;
+}
+
 PyObject* instruction_sets(PyObject*, PyObject*) {
   PyObject* names = PyList_New(0);
   for (const Kernels* const* each = available_kernels(); names && *each; ++each) {
@@ -227,6 +239,7 @@ PyMethodDef methods[] = {
     {"project_gradient_rows", project_gradient_rows, METH_VARARGS, nullptr},
     {"fenchel_young_rows", fenchel_young_rows, METH_VARARGS, nullptr},
     {"spread_rows", spread_rows, METH_VARARGS, nullptr},
+    {"draw_mask", draw_mask, METH_VARARGS, nullptr},
     {"instruction_sets", instruction_sets, METH_NOARGS,
      "Return the instruction sets that this processor has, the one used at first in front."},
     {"use_instruction_set", use_instruction_set, METH_VARARGS,

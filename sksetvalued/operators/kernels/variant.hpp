@@ -4,6 +4,7 @@
 #include "memory.hpp"
 #include "rows.hpp"
 #include "random.hpp"
+#include "dropout.hpp"
 #include "noised.hpp"
 #include "short_rows.hpp"
 #include "selection.hpp"
@@ -25,7 +26,8 @@ const Kernels kernels = {NAME,
                          project_rows,
                          project_gradient_rows,
                          fenchel_young_rows,
-                         spread_rows};
+                         spread_rows,
+                         draw_mask};
 
 #undef LANES
 #undef NAME
