@@ -120,8 +120,9 @@ POSITIVE = np.where(MANY > 0.3, MANY, 0)
 
 
 def accuracy(X):
-    clf = TopKClassifier(2, max_epochs=12, random_state=0).fit(X[:300], LABELS[:300])
-    return clf.score(X[300:], LABELS[300:])
+    """Return the mean over three fits, single ones differ by half a point from rounding alone."""
+    fits = (TopKClassifier(2, max_epochs=12, random_state=seed) for seed in range(3))
+    return np.mean([clf.fit(X[:300], LABELS[:300]).score(X[300:], LABELS[300:]) for clf in fits])
 
 
 @pytest.fixture(scope="module")

@@ -125,7 +125,7 @@ def test_the_scale_of_sparse_columns_is_without_effect(s):
 )
 def test_training_on_sparse_batches_is_training_on_dense_ones(clf, monkeypatch):
     X, y = table()
-    clf.set_params(max_epochs=4, random_state=0)
+    clf.set_params(max_epochs=6, random_state=0)
     dense = scores_by_dense_batches(clf, X, y, monkeypatch)
     assert np.ptp(dense) > 0.1
     monkeypatch.setattr(sp.csr_matrix, "toarray", None)

@@ -315,6 +315,10 @@ class TestRefusals:
         with pytest.raises(ValueError, match=r"unknown keys \['(widht|hidden)'\]"):
             build(backbone, shape=(3, 8, 8), params=params)
 
+    def test_widths_are_given_once(self):
+        with pytest.raises(ValueError, match=r"backbone=\(8,\) and .*'hidden': \(3,\).* both"):
+            build((8,), params={"hidden": (3,)})
+
     def test_a_module_takes_no_arguments(self):
         with pytest.raises(ValueError, match="callable"):
             build(nn.Flatten(), params={"a": 1})

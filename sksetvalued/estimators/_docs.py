@@ -4,15 +4,15 @@ import inspect
 
 TRAINING_PARAMETERS = """\
 backbone : None, tuple of int, str, nn.Module or callable, default=None
-    What turns a sample into features. None is a perceptron with one hidden layer of 256 units
-    for tables and a small convolutional network for images; a tuple gives the hidden widths; a
-    name is "mlp", "convnet", "densenet40_40", a classification model of torchvision,
-    "timm/NAME", "hf/TYPE" for a type of model of transformers or, with its weights,
-    "hf/REPOSITORY"; a callable takes the shape of a sample and returns a module. The perceptron
-    standardises the columns of a table by the training data, after it has bent what lies far from
-    the median in units of the quartiles, and takes the cosines of up to 500 columns beside them
-    (of a sparse table it scales the stored values); `partial_fit` takes the statistics of its
-    first piece.
+    What turns a sample into features. None is a small convolutional network for images, and for
+    tables a perceptron with two hidden layers of 256 units, or one for more than 500 columns; a
+    tuple gives the hidden widths; a name is "mlp", "convnet", "densenet40_40", a classification
+    model of torchvision, "timm/NAME", "hf/TYPE" for a type of model of transformers or, with its
+    weights, "hf/REPOSITORY"; a callable takes the shape of a sample and returns a module. The
+    perceptron standardises the columns of a table by the training data, after it has bent what
+    lies far from the median in units of the quartiles, and takes the cosines of up to 500 columns
+    beside them (of a sparse table it scales the stored values); `partial_fit` takes the
+    statistics of its first piece.
 backbone_params : dict, default=None
     Arguments of a named or callable backbone; of "hf/" the values of its configuration, and
     ``"pooling"``: "mean" (the default), "cls", "last", "max" or "pooler". The
@@ -37,8 +37,8 @@ max_epochs : int or "auto", default={max_epochs}
     are fewer than 1,250 batches, models of Hugging Face with their weights 5, other networks 50.
 lr : float or "auto", default={lr}
     Learning rate, the initial one if there is a schedule, the largest one of "one_cycle". "auto"
-    is 6e-3 for perceptrons on up to 500 columns and 4e-3 on more, 1e-2 for the small
-    convolutional network, 5e-5 for models of Hugging Face with their weights and 3e-3 for others.
+    is 4e-3 for perceptrons, 1e-2 for the small convolutional network, 5e-5 for models of Hugging
+    Face with their weights and 3e-3 for others.
 batch_size : int or "auto", default="auto"
     "auto" makes about 32 batches an epoch, of 32 to 256 samples, and of at most 64 for the small
     convolutional network. For the perceptrons of the single-label classifiers, on up to 500

@@ -30,6 +30,8 @@ class Recipe(NamedTuple):
         None: the backbone has no such argument, or keeps its own default.
     dropout_slope : float
         Dropout is at most that many times the features that there are for each sample.
+    hidden : tuple of int, optional
+        Widths of a perceptron whose backbone tells none; None: its own default.
     updates : int
         Small data sets are gone through more than `max_epochs` times, up to so many batches.
     searched : bool
@@ -44,6 +46,7 @@ class Recipe(NamedTuple):
     weight_decay: float
     dropout: float | None = None
     dropout_slope: float = math.inf
+    hidden: tuple | None = None
     updates: int = 0
     searched: bool = False
     n_batches: int = 32
@@ -57,9 +60,15 @@ class Recipe(NamedTuple):
         """Return the size of the batches of so many samples."""
         return min(max(SMALLEST_BATCH, n_samples // self.n_batches), self.largest_batch)
 
-    def dropout_of(self, input_shape, n_samples):
-        """Return the dropout for so many samples, where there is any."""
-        return min(self.dropout, self.dropout_slope * math.prod(input_shape) / n_samples)
+    def backbone_params(self, backbone, input_shape, n_samples):
+        """Return the arguments that a backbone has where none are given."""
+        params = {}
+        if self.dropout is not None:
+            slope = self.dropout_slope * math.prod(input_shape)
+            params["dropout"] = min(self.dropout, slope / n_samples)
+        if self.hidden is not None and (backbone is None or isinstance(backbone, str)):
+            params["hidden"] = self.hidden
+        return params
 
 
 def most_epochs(n_batches):
@@ -67,9 +76,12 @@ def most_epochs(n_batches):
     return max(min(MOST_EPOCHS, MOST_UPDATES // n_batches), 10)
 
 
-#: On wide tables batches are smaller, and dropout stays however many the samples.
+#: On wide tables batches are smaller, one hidden layer is enough, and dropout stays however many
+#: the samples.
 WIDE_PERCEPTRON = Recipe(50, 4e-3, "averaged", 0.1, dropout=0.3, searched=True)
-PERCEPTRON = WIDE_PERCEPTRON._replace(lr=6e-3, dropout_slope=40, n_batches=16, largest_batch=512)
+PERCEPTRON = WIDE_PERCEPTRON._replace(
+    hidden=(256, 256), dropout_slope=40, n_batches=16, largest_batch=512
+)
 CONVNET = Recipe(16, 1e-2, "one_cycle", 0.01, dropout=0.3, updates=1250, largest_batch=64)
 TABLE_MODULE = Recipe(50, 3e-3, "cosine", 0.1)
 IMAGE_MODULE = Recipe(50, 3e-3, "cosine", 0.2)

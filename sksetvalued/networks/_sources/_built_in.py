@@ -49,7 +49,13 @@ class BuiltIn(Source):
                     f"backbone={backbone!r} is a perceptron, whose widths must be integers, as in "
                     "backbone=(512, 256)."
                 )
-            params = {"hidden": tuple(backbone), **params}
+            if "hidden" in params:
+                hidden = {"hidden": params["hidden"]}
+                raise ValueError(
+                    f"backbone={backbone!r} and backbone_params={hidden!r} both give the widths: "
+                    "leave one of them out."
+                )
+            params = params | {"hidden": tuple(backbone)}
             name = "mlp"
         elif backbone is not None:
             name = backbone
