@@ -32,7 +32,7 @@ PAGE = HERE / "multilabel.md"
 DATA = HERE.parents[1] / "shared" / "data"
 SETS = ("birds", "scene", "yeast", "corel5k", "bibtex", "delicious")
 LOSSES = ("sparse_top", "bce", "sparsemax")
-BUDGET = {"max_epochs": 60, "validation_fraction": 0.1, "patience": 10}
+BUDGET = {"backbone": (256,), "max_epochs": 60, "validation_fraction": 0.1, "patience": 10}
 METRICS = {
     "micro_f1": "micro-F1",
     "macro_f1": "macro-F1",
@@ -57,8 +57,8 @@ INTRO = """\
 
 Written by `python benchmarks/multilabel.py page` from `results/multilabel.json.xz`.
 
-Each network is `SparseTopClassifier(loss=..., max_epochs=60, validation_fraction=0.1,
-patience=10)` with its default backbone (one hidden layer of 256 units) and optimizer, one fit per
+Each network is `SparseTopClassifier(loss=..., backbone=(256,), max_epochs=60,
+validation_fraction=0.1, patience=10)`, with one hidden layer on any table, one fit per
 seed; features are scaled by `MaxAbsScaler`. A fit serves every way to choose the size: known (the
 true number of labels of each test sample), predicted (the default), one threshold calibrated on
 the unlabelled test samples to the average number of labels of the training set, and, where there

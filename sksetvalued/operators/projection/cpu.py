@@ -8,6 +8,10 @@ from .eager import centre
 from .reference import fenchel_young_gradient
 
 
+#: Room for so many places is kept whole, as a copy of those in use would take longer.
+FEW_PLACES = 1 << 13
+
+
 class Projection(OwnGradient):
     """The projection of float32, `k` a number or of each row, of which backward touches little."""
 
@@ -65,8 +69,11 @@ class FenchelYoung(OwnGradient):
         listing = losses, places, values, len(places)
         n_places = _run(scores, target, shared, listing, (None, 0, None))
         check_classes(n_places < 0, target, n_classes)
-        listed = n_places <= len(places)
-        found = [x[:n_places].clone() for x in (places, values)] if listed else [None, None]
+        if n_places > len(places):
+            return losses, (scores, target, None, None), (shared,)
+        found = places[:n_places], values[:n_places]
+        if len(places) > FEW_PLACES:
+            found = [part.clone() for part in found]
         return losses, (scores, target, *found), (shared,)
 
     @staticmethod
