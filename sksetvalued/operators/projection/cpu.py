@@ -7,7 +7,6 @@ from .._dispatch import kernels
 from .eager import centre
 from .reference import fenchel_young_gradient
 
-
 #: Room for so many places is kept whole, as a copy of those in use would take longer.
 FEW_PLACES = 1 << 13
 
