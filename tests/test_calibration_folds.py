@@ -61,8 +61,11 @@ def test_the_network_is_that_of_a_fit_on_all_samples_without_folds(fitted):
     assert fitted.n_iter_ == 4
 
 
-def test_where_the_length_is_searched_the_last_network_is_trained_between_epochs_and_updates():
-    clf = classifier(calibration_folds=2).fit(X, Y)
+@pytest.mark.parametrize("wide", [False, True])
+def test_where_the_length_is_searched_the_last_network_is_trained_as_long(wide):
+    """As many epochs, on wide tables between as many and as many updates."""
+    data = np.pad(X, ((0, 0), (0, 500))) if wide else X
+    clf = classifier(calibration_folds=2)
     lengths = []
 
     def train(*args, **kwargs):
@@ -71,11 +74,12 @@ def test_where_the_length_is_searched_the_last_network_is_trained_between_epochs
         return result
 
     clf._train = train
-    clf.fit(X, Y)
+    clf.fit(data, Y)
     (first, _, best), (second, of_fold, _), (whole, of_all, _) = lengths
     assert (first, second, whole) == (76, 76, 150)
     assert of_fold == best.best_epoch_
-    epochs = best.best_epoch_ * (76 / 150) ** (1 - best.best_epoch_ / 100)
+    share = (76 / 150) ** (1 - best.best_epoch_ / 100) if wide else 1
+    epochs = best.best_epoch_ * share
     assert of_all == clf.n_iter_ == math.ceil(epochs)
     # The last epoch goes through a part of its five batches.
     n_batches = sum(clf.net_.history[:, "train_batch_count"])
