@@ -15,6 +15,7 @@ from sklearn.datasets import load_digits, make_multilabel_classification
 from torch import nn
 
 from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier, load, save
+from sksetvalued._randomness import part_of_batch
 from sksetvalued.networks import MLP, ConvNet, DenseNet, Dropout, build_network
 from sksetvalued.operators import instruction_set
 from sksetvalued.operators._dispatch import kernels
@@ -87,7 +88,7 @@ def test_nothing_is_dropped_in_evaluation_or_without_dropout():
     assert torch.equal(torch.get_rng_state(), state)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(0, 3), (3,), (2, 3, 5, 5)])
 def test_type_shape_and_layout_are_kept(dtype, shape):
     x = torch.ones(shape, dtype=dtype)
@@ -95,6 +96,20 @@ def test_type_shape_and_layout_are_kept(dtype, shape):
     dropped = Dropout(0.5, generator=0)(x)
     assert (dropped.dtype, dropped.shape, dropped.stride()) == (dtype, x.shape, x.stride())
     assert set(dropped.unique().tolist()) <= {0, 2}
+
+
+def test_the_same_entries_are_dropped_in_any_layout_and_in_parts():
+    x = torch.rand(8, 6, 5, 5) + 1
+    whole = Dropout(0.5, generator=0)(x)
+    last = Dropout(0.5, generator=0)(x.to(memory_format=torch.channels_last))
+    assert torch.equal(whole, last)
+    rows = slice(3, 6)
+    token = part_of_batch.set((rows, 8))
+    try:
+        part = Dropout(0.5, generator=0)(x[rows].to(memory_format=torch.channels_last))
+    finally:
+        part_of_batch.reset(token)
+    assert torch.equal(part, whole[rows])
 
 
 @pytest.mark.parametrize("way", [copy.deepcopy, lambda d: pickle.loads(pickle.dumps(d))])

@@ -162,10 +162,17 @@ class ArrayInputs(Inputs):
 
     @torch.no_grad()
     def normalized(self, layer):
-        if self.data.numel() > MOST_KEPT:
+        n_samples, n_features = self.data.shape
+        # A table too large for an accelerator has stayed where it was.
+        apart = any(buffer.device != self.data.device for buffer in layer.buffers())
+        if apart or not 0 < self.data.numel() <= MOST_KEPT:
             return self
-        n_rows = max(1, AT_ONCE // max(self.sample_shape[0], 1))
-        return NormalizedInputs(torch.cat([layer(rows) for rows in self._blocks(n_rows)]))
+        first = layer(self.data[:1])
+        kept = first.new_empty(n_samples, first.shape[1])
+        n_rows = max(1, AT_ONCE // n_features)
+        for rows, block in zip(kept.split(n_rows), self._blocks(n_rows), strict=True):
+            rows.copy_(layer(block))
+        return NormalizedInputs(kept)
 
 
 class NormalizedRows:
@@ -198,6 +205,9 @@ class NormalizedInputs(ArrayInputs):
 
     def take(self, indices):
         return NormalizedRows(super().take(indices))
+
+    def normalized(self, layer):
+        return self
 
 
 class SparseRows:

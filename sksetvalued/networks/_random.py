@@ -10,9 +10,8 @@ from numbers import Real
 import torch
 from torch import nn
 
-from sksetvalued._randomness import OwnGenerator, part_of_batch
+from sksetvalued._randomness import OwnGenerator, draw_key, part_of_batch
 from sksetvalued.operators._dispatch import choose, kernels
-from sksetvalued.operators.noised.cpu import draw_seed
 
 
 def drawn(layer, generator=None):
@@ -57,8 +56,10 @@ def _draw(x, p, generator):
     mask = torch.empty_like(x, requires_grad=False)
     kept = 2**32 / (2**32 - n_dropped)
     if choose("dropout", mask) == "cpu":
-        kernels.draw_mask(draw_seed(generator), mask.numel(), n_dropped, kept, mask)
-        return mask
+        # The kernel goes through the entries in their order, whatever the layout of x in memory.
+        drawn = mask.contiguous()
+        kernels.draw_mask(draw_key(generator), mask.numel(), n_dropped, kept, drawn)
+        return mask.copy_(drawn)
     words = torch.empty((x.numel() + 1) // 2, dtype=torch.int64, device=x.device)
     words.random_(-(2**63), None, generator=generator)
     numbers = words.view(torch.int32)[: x.numel()].view(x.shape)

@@ -105,7 +105,7 @@ def instruction_set():
     The losses and operators compute scores of float32 on the processor by kernels that are
     compiled when the package is installed where a C++ compiler is found. Elsewhere, and with the
     environment variable ``SKSETVALUED_KERNELS`` set to 0, torch gives the same results, up to
-    rounding and, where noise is drawn, in law.
+    rounding and, where noise or the dropout of this package is drawn, in law.
 
     Returns
     -------
@@ -157,7 +157,7 @@ def choose(operator, scores, target=None, *, rank=1):
         return "reference"
     backend = "cpu" if scores.is_cpu and wanted != "triton" else "triton"
     if backend == "cpu" and kernels is None:
-        if scores.numel() >= _LARGE:
+        if scores.numel() >= _LARGE and operator != "dropout":
             _warn_of_no_kernels()
         return "reference"
     if backend == "triton" and not ((scores.is_cuda or wanted == "triton") and has_triton()):

@@ -153,7 +153,7 @@ class SetNet(NeuralNet):
         sets = [None if data is None else data.to(self.device, part) for data in (train, valid)]
         # Callbacks of the user read samples as they came. A compiled network has fused its layers.
         if not self._keeps_batches and isinstance(self.module_, Network):
-            for data in filter(None, sets):
+            for data in sets[: 1 if valid is None else 2]:
                 data.inputs = self.module_.normalized(data.inputs)
         return sets
 

@@ -54,7 +54,8 @@ struct ShortRows {
     for (int64_t r = 0; r < k; ++r) values[r] = all(-INFINITY);
     if (epsilon > 0)
       for (int64_t j = 0; j < n_classes; j += 2) random.fill_normals(normals.data + j * kLanes);
-    for (int64_t j = 0; j < n_classes; ++j) {
+    // Backwards: of those that tie, the last to be offered comes first.
+    for (int64_t j = n_classes - 1; j >= 0; --j) {
       const Floats normal = load(normals.data + j * kLanes);
       offer(load(scores.data + j * kLanes) + epsilon * normal,
             Ints{} + static_cast<int32_t>(j));

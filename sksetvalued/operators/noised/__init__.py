@@ -2,6 +2,7 @@
 
 import torch
 
+from ..._randomness import draw_key
 from .._checks import check_k, check_number, check_positive_integer, check_scores
 from .._dispatch import choose
 from .._precision import at_least_float32
@@ -127,7 +128,7 @@ def noised_hinge(
     n_draws = n_draws if epsilon > 0 else 1
     drawn = noise is None and not shared and cpu.takes(epsilon)
     if drawn and choose("noised", scores, target, rank=last + 1) == "cpu":
-        seed = cpu.draw_seed(generator) if epsilon > 0 else 0
+        seed = draw_key(generator) if epsilon > 0 else 0
         return cpu.NoisedHinge.apply(scores, target, ranks, margin, epsilon, n_draws, scale, seed)
     several = len(ranks) > 1
     indices, normals = select_noised(

@@ -7,6 +7,7 @@ import functools
 
 import torch
 
+from ..._randomness import draw_key
 from .._backends import OwnGradient, check_classes
 from .._dispatch import kernels
 
@@ -19,11 +20,6 @@ def takes(epsilon):
     return epsilon == 0 or _LEAST_NOISE < epsilon < _MOST_NOISE
 
 
-def draw_seed(generator):
-    """Draw the seed that a kernel makes its noise from."""
-    return int(torch.randint(2**63 - 1, (), generator=generator, device="cpu"))
-
-
 def select(scores, k, epsilon, n_draws, generator=None, all_k=False):
     """Do what :func:`..select_noised` does, where noise of a positive deviation is drawn.
 
@@ -32,7 +28,7 @@ def select(scores, k, epsilon, n_draws, generator=None, all_k=False):
     shape = (len(scores), n_draws, k if all_k else 1)
     indices = scores.new_empty(shape, dtype=torch.int64)
     normals = scores.new_empty(shape)
-    noise = n_draws, epsilon, draw_seed(generator)
+    noise = n_draws, epsilon, draw_key(generator)
     given = scores.contiguous(), *scores.shape, k, *noise, all_k
     kernels.select_rows(*given, indices, normals)
     return indices, normals
