@@ -19,6 +19,7 @@ backbone_params : dict, default=None
     single-label classifiers train perceptrons and the small convolutional network with
     ``{{"dropout": 0.3}}`` unless it says otherwise, perceptrons on up to 500 columns with less
     where there are many samples for each: at most 40 n_features / n_samples.
+    ``{{"hidden": (64,)}}`` are other widths of a perceptron.
 weights : str or path, default=None
     Name of torchvision weights; "pretrained", the weights that a name of timm or Hugging Face
     stands for; or path of a state dict of the backbone (of "hf/" also of a folder).
