@@ -450,9 +450,9 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         self._network_params = {
             name: getattr(self, name) for name in ("backbone", "backbone_params", "weights")
         }
-        known = self._recipe.backbone_params(self.backbone, self.input_shape_, train.n_whole)
-        if known:
-            self._network_params["backbone_params"] = known | (self.backbone_params or {})
+        self._network_params["backbone_params"] = self._recipe.backbone_params(
+            self.backbone, self.backbone_params or {}, self.input_shape_, train.n_whole
+        )
         module = build_network(
             **self._network_params,
             input_shape=self.input_shape_,

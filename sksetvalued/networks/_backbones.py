@@ -45,6 +45,9 @@ class MLP(nn.Sequential):
         Widths of the hidden layers; empty for a linear model.
     dropout : float in [0, 1), default=0.0
         Share of activations dropped after each layer in training.
+    skip : bool, default=False
+        Whether the inputs stand beside the last hidden layer, so that what is linear in them need
+        not go through the layers.
     generator : torch.Generator, optional
         Source of the initial weights and of the seeds of dropout; torch's default when absent.
 
@@ -54,9 +57,11 @@ class MLP(nn.Sequential):
     >>> from sksetvalued.networks import MLP
     >>> MLP((20,), hidden=(64, 32))(torch.zeros(5, 20)).shape
     torch.Size([5, 32])
+    >>> MLP((20,), hidden=(64, 32), skip=True)(torch.zeros(5, 20)).shape
+    torch.Size([5, 52])
     """
 
-    def __init__(self, input_shape, hidden=(256,), dropout=0.0, generator=None):
+    def __init__(self, input_shape, hidden=(256,), dropout=0.0, skip=False, generator=None):
         if any(width < 1 for width in hidden):
             raise ValueError(f"hidden must hold widths of at least 1, got {tuple(hidden)!r}.")
         layers = [nn.Flatten()] if len(input_shape) > 1 else []
@@ -68,7 +73,16 @@ class MLP(nn.Sequential):
                 layers.append(Dropout(dropout, generator))
             width = n_units
         super().__init__(*layers)
-        self.n_features = width
+        self.skip = bool(skip)
+        self.n_features = width + (torch.Size(input_shape).numel() if self.skip else 0)
+
+    def forward(self, x):
+        """Return the features of a batch."""
+        features = super().forward(x)
+        if not self.skip:
+            return features
+        inputs = x.to_dense() if isinstance(x, SparseRows) else x.flatten(1)
+        return torch.cat([features, inputs], dim=1)
 
 
 def _conv(n_in, n_out, size, generator):

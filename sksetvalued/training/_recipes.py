@@ -31,7 +31,7 @@ class Recipe(NamedTuple):
     dropout_slope : float
         Dropout is at most that many times the features that there are for each sample.
     hidden : tuple of int, optional
-        Widths of a perceptron whose backbone tells none; None: its own default.
+        Widths of a perceptron where none are given, with a skip connection; None: its own default.
     updates : int
         Small data sets are gone through more than `max_epochs` times, up to so many batches.
     searched : bool
@@ -60,15 +60,16 @@ class Recipe(NamedTuple):
         """Return the size of the batches of so many samples."""
         return min(max(SMALLEST_BATCH, n_samples // self.n_batches), self.largest_batch)
 
-    def backbone_params(self, backbone, input_shape, n_samples):
-        """Return the arguments that a backbone has where none are given."""
+    def backbone_params(self, backbone, given, input_shape, n_samples):
+        """Return the arguments of a backbone, those that are given and those that are not."""
         params = {}
         if self.dropout is not None:
             slope = self.dropout_slope * math.prod(input_shape)
             params["dropout"] = min(self.dropout, slope / n_samples)
-        if self.hidden is not None and (backbone is None or isinstance(backbone, str)):
-            params["hidden"] = self.hidden
-        return params
+        without_widths = backbone is None or isinstance(backbone, str)
+        if self.hidden is not None and without_widths and "hidden" not in given:
+            params |= {"hidden": self.hidden, "skip": True}
+        return params | given
 
 
 def most_epochs(n_batches):

@@ -17,7 +17,7 @@ BUILDERS = {
 class BuiltIn(Source):
     """Perceptrons and convolutional networks of this package."""
 
-    params = frozenset({"hidden", "widths", "depth", "growth", "stem_width", "dropout"})
+    params = frozenset({"hidden", "widths", "depth", "growth", "stem_width", "dropout", "skip"})
 
     def owns(self, backbone):
         if isinstance(backbone, str):
