@@ -315,6 +315,14 @@ class TestRefusals:
         with pytest.raises(ValueError, match=r"unknown keys \['(widht|hidden)'\]"):
             build(backbone, shape=(3, 8, 8), params=params)
 
+    def test_inputs_stand_beside_the_last_hidden_layer(self):
+        x = torch.rand(4, 3, 2)
+        plain = build("mlp", shape=(3, 2), params={"hidden": (5,)})
+        skipping = build("mlp", shape=(3, 2), params={"hidden": (5,), "skip": True})
+        skipping.backbone.load_state_dict(plain.backbone.state_dict())
+        expected = torch.cat([plain.backbone(x), x.flatten(1)], dim=1)
+        assert torch.equal(skipping.backbone(x), expected)
+
     def test_widths_are_given_once(self):
         with pytest.raises(ValueError, match=r"backbone=\(8,\) and .*'hidden': \(3,\).* both"):
             build((8,), params={"hidden": (3,)})

@@ -163,13 +163,17 @@ def test_labels_that_have_nothing_to_do_with_the_features_are_warned_of():
 
 @pytest.mark.parametrize("loss", ["noised_mixture", "noised_hinge"])
 def test_a_training_of_given_length_that_fails_is_warned_of(loss):
-    clf = classifier(loss=loss, max_epochs=3, random_state=1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", ConvergenceWarning)
-        clf.fit(X, CLEAR)
-    clf.set_params(lr=1e-9)
-    with pytest.warns(ConvergenceWarning, match="learnt next to nothing: on training samples"):
-        clf.fit(X, CLEAR)
+    """One untrained network in five knows something by chance."""
+    warned = {"auto": 0, 1e-9: 0}
+    for lr in warned:
+        for seed in range(5):
+            clf = classifier(loss=loss, max_epochs=3, lr=lr, random_state=seed)
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always", ConvergenceWarning)
+                clf.fit(X, CLEAR)
+            warned[lr] += any("next to nothing: on training" in str(w.message) for w in caught)
+    assert warned["auto"] == 0
+    assert warned[1e-9] >= 3
 
 
 def test_probabilities_that_say_something_are_no_failure_though_one_class_prevails():
