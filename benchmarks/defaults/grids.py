@@ -76,10 +76,10 @@ their 95 % Student interval.
 
 ## What it says
 
-- The best `epsilon` and `max_margin` are inside the grid, the best `alpha` is at its lower end, by
-  less than a tenth of a point: it hardly matters between 0.01 and 0.3. That of `max_margin` is
-  better than both ends beyond the interval, but the default, without margins, is ahead of all
-  margins here; that of `epsilon` is better than far too much noise, and level with almost none.
+- The best `epsilon` and `max_margin` are inside the grid; they are better than far too much of it,
+  for `max_margin` by about the interval, and level with almost none. The default, without margins,
+  is ahead of all margins here. `alpha` hardly matters: its best value is at the upper end of the
+  grid, by less than the interval.
 - A mixture is half cross-entropy: what its hinge is made of moves coverage by tenths of points.
   Far too much noise costs more than any other value can win.
 

@@ -32,9 +32,9 @@ all splits together; it does not count that networks differ from seed to seed. T
 is the best on these very rows, which favours it a little. "same" is `loss="cross_entropy"` of our
 estimator, trained in the same way.
 
-The defaults were chosen on the tasks of the second part, by these and by shorter experiments; the
-tasks of the first part were looked at once, when all was chosen. The split was committed before
-anything was run.
+The defaults were chosen on the tasks of the second part, by these and by shorter experiments.
+Those of the first part chose no value; how often they were run, and after what, is said below.
+The split was committed before anything was run.
 """
 
 TIMES = """\
