@@ -91,11 +91,6 @@ def _draw_seed(generator):
     return int(torch.randint(2**62, (), generator=generator, device=device))
 
 
-def draw_key(generator):
-    """Draw the number that a kernel on the processor makes its random numbers from."""
-    return int(torch.randint(2**63 - 1, (), generator=generator, device="cpu"))
-
-
 class OwnGenerator:
     """Random numbers of one module, apart from torch's default generators.
 

@@ -10,7 +10,8 @@ from numbers import Real
 import torch
 from torch import nn
 
-from sksetvalued._randomness import OwnGenerator, draw_key, part_of_batch
+from sksetvalued._randomness import OwnGenerator, part_of_batch
+from sksetvalued.operators._backends import draw_key
 from sksetvalued.operators._dispatch import choose, kernels
 
 

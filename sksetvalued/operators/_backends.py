@@ -35,3 +35,8 @@ def check_classes(n_wrong, target, n_classes):
             f"target must lie in [0, {n_classes - 1}] for scores of {n_classes} classes, got "
             f"values in [{target.min()}, {target.max()}]."
         )
+
+
+def draw_key(generator):
+    """Draw the number that a kernel on the processor makes its random numbers from."""
+    return int(torch.randint(2**63 - 1, (), generator=generator, device="cpu"))

@@ -2,7 +2,7 @@
 
 import torch
 
-from ..._randomness import draw_key
+from .._backends import draw_key
 from .._checks import check_k, check_number, check_positive_integer, check_scores
 from .._dispatch import choose
 from .._precision import at_least_float32

@@ -7,8 +7,7 @@ import functools
 
 import torch
 
-from ..._randomness import draw_key
-from .._backends import OwnGradient, check_classes
+from .._backends import OwnGradient, check_classes, draw_key
 from .._dispatch import kernels
 
 #: Noise whose square, or that of its inverse, a number in single precision may not hold.
