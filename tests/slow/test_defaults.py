@@ -8,10 +8,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 #: Tasks for choosing, whose data are generated or shipped with scikit-learn.
 TASKS = ["ambiguous", "digits"]
-BEHIND = pytest.mark.xfail(
-    strict=True,
-    reason="average-k is 1.5 points behind a logistic regression, the truth of these data",
-)
 
 pytestmark = [
     pytest.mark.slow,
@@ -50,7 +46,7 @@ def records(folder):
     ("own", "name"),
     [
         ("top_k", "ambiguous"),
-        pytest.param("average_k", "ambiguous", marks=BEHIND),
+        ("average_k", "ambiguous"),
         ("top_k", "digits"),
         ("average_k", "digits"),
     ],
