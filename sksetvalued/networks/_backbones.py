@@ -45,11 +45,11 @@ class MLP(nn.Sequential):
         Widths of the hidden layers; empty for a linear model.
     dropout : float in [0, 1), default=0.0
         Share of activations dropped after each layer in training.
+    generator : torch.Generator, optional
+        Source of the initial weights and of the seeds of dropout; torch's default when absent.
     skip : bool, default=False
         Whether the inputs stand beside the last hidden layer, so that what is linear in them need
         not go through the layers.
-    generator : torch.Generator, optional
-        Source of the initial weights and of the seeds of dropout; torch's default when absent.
 
     Examples
     --------
@@ -61,7 +61,7 @@ class MLP(nn.Sequential):
     torch.Size([5, 52])
     """
 
-    def __init__(self, input_shape, hidden=(256,), dropout=0.0, skip=False, generator=None):
+    def __init__(self, input_shape, hidden=(256,), dropout=0.0, generator=None, skip=False):
         if any(width < 1 for width in hidden):
             raise ValueError(f"hidden must hold widths of at least 1, got {tuple(hidden)!r}.")
         layers = [nn.Flatten()] if len(input_shape) > 1 else []
