@@ -7,7 +7,6 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from .. import training
-from ..inputs import WIDE
 from ..metrics import average_k_accuracy_score
 from ..rules import AverageK
 from ._docs import with_training_parameters
@@ -259,10 +258,8 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
         self.rule_ = rule
 
     def _epochs_on_all(self, epochs, share):
-        # Scores are as sharp as those of the networks that set the threshold after as many epochs;
-        # on wide tables, as of texts, after as many updates where these are few.
-        if self.input_shape_[0] <= WIDE:
-            return epochs
+        # Scores are as sharp as those of the networks that set the threshold after as many updates
+        # where these are few, and after as many epochs where these are many.
         return epochs * share ** (1 - epochs / training.MOST_EPOCHS)
 
     def _loss_supplies(self, n_samples):

@@ -43,7 +43,8 @@ lr : float or "auto", default={lr}
 batch_size : int or "auto", default="auto"
     "auto" makes about 32 batches an epoch, of 32 to 256 samples, and of at most 64 for the small
     convolutional network. For the perceptrons of the single-label classifiers, on up to 500
-    columns, it makes 16 batches of 32 to 512 samples.
+    columns, it makes 16 batches of 32 to 512 samples. A few more go into each where few samples
+    would be left over for the last.
 optimizer : {{"adamw", "adam", "sgd"}} or class, default="adamw"
     "sgd" has Nesterov momentum 0.9. Arguments go to `net_params`, as ``optimizer__momentum``.
 weight_decay : float or None, default={weight_decay}

@@ -37,7 +37,7 @@ class Recipe(NamedTuple):
     searched : bool
         Whether held-out samples find the number of epochs.
     n_batches, largest_batch : int
-        "auto" makes about so many batches of the samples, of at most so many.
+        "auto" makes about so many batches of the samples, of about so many at most.
     """
 
     max_epochs: int
@@ -57,8 +57,12 @@ class Recipe(NamedTuple):
         return max(self.max_epochs, -(-self.updates // n_batches))
 
     def batch_size(self, n_samples):
-        """Return the size of the batches of so many samples."""
-        return min(max(SMALLEST_BATCH, n_samples // self.n_batches), self.largest_batch)
+        """Return the size of the batches of so many samples, such that few are not left over.
+
+        Their gradient would be many times as noisy as that of the other batches, once an epoch.
+        """
+        size = min(max(SMALLEST_BATCH, n_samples // self.n_batches), self.largest_batch)
+        return max(size, math.ceil(n_samples / max(1, round(n_samples / size))))
 
     def backbone_params(self, backbone, given, input_shape, n_samples):
         """Return the arguments of a backbone, those that are given and those that are not."""
