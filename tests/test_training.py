@@ -601,16 +601,23 @@ def test_the_net_says_that_the_estimator_is_to_be_called(data):
 
 
 @pytest.mark.parametrize(
-    ("n_samples", "n_columns", "given", "p"),
-    [(400, 4, None, 0.3), (1000, 5, None, 0.2), (4000, 5, None, 0.05), (1000, 5, 0.4, 0.4)],
+    ("n_samples", "n_columns", "given", "p", "batch_size"),
+    [
+        (400, 4, None, 0.3, 34),  # in 12 batches
+        (1000, 5, None, 0.2, 63),
+        (4000, 5, None, 0.05, 250),
+        (1000, 5, 0.4, 0.4, 63),
+    ],
 )
-def test_samples_that_are_many_for_the_columns_need_little_dropout(n_samples, n_columns, given, p):
+def test_samples_that_are_many_for_the_columns_need_little_dropout(
+    n_samples, n_columns, given, p, batch_size
+):
     X = np.random.default_rng(0).normal(size=(n_samples, n_columns))
     params = None if given is None else {"dropout": given}
     model = TopKClassifier(2, max_epochs=1, backbone_params=params, random_state=0)
     model.fit(X, np.argmax(X[:, :4], axis=1))
     assert model.net_.module_.backbone[-1].p == pytest.approx(p)
-    assert model.batch_size_ == max(32, n_samples // 16)
+    assert model.batch_size_ == batch_size
 
 
 @pytest.mark.parametrize("loss", ["noised_hinge", "cross_entropy", torch.nn.CrossEntropyLoss])
