@@ -6,18 +6,17 @@ from ._criterion import accepts, make_criterion, take_learned
 from ._data import StreamSet, TrainingSet, count_batches, make_batches
 from ._monitor import Monitor, calibrated_log_likelihood
 from ._net import SetNet
+from ._optimizers import OPTIMIZERS, resolve_optimizer
 from ._parallel import alone, current_processes, over_processes, refuse_divided
 from ._predict import iter_outputs
 from ._recipes import HELD_OUT, MOST_EPOCHS, is_perceptron, most_epochs, recipe
 from ._setup import (
-    OPTIMIZERS,
     TrainingOptions,
     check_net_params,
     make_callbacks,
     make_net,
     resolve_batch_size,
     resolve_device,
-    resolve_optimizer,
     scheduler_of,
 )
 from ._sized import SizedLoss

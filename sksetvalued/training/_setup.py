@@ -1,6 +1,5 @@
 """From the training parameters of an estimator to a skorch net."""
 
-import inspect
 import multiprocessing
 import os
 from collections.abc import Sequence
@@ -21,13 +20,8 @@ from ._callbacks import (
 )
 from ._data import OF_WORKERS
 from ._net import SetNet
+from ._optimizers import optimizer_params, resolve_optimizer
 from ._parallel import current_processes
-
-OPTIMIZERS = {
-    "adamw": (torch.optim.AdamW, {"fused": True}),
-    "adam": (torch.optim.Adam, {"fused": True}),
-    "sgd": (torch.optim.SGD, {"momentum": 0.9, "nesterov": True, "fused": True}),
-}
 
 #: Beginnings of the keys of `net_params`.
 NET_PREFIXES = ("callbacks__", "compile__", "iterator_train__", "iterator_valid__", "optimizer__")
@@ -107,23 +101,6 @@ def resolve_batch_size(batch_size, n_samples, recipe):
     return recipe.batch_size(n_samples) if batch_size == "auto" else int(batch_size)
 
 
-def resolve_optimizer(optimizer):
-    """Return the optimizer's class and its default arguments."""
-    if isinstance(optimizer, str):
-        if optimizer not in OPTIMIZERS:
-            raise ValueError(
-                f"optimizer={optimizer!r} is unknown; use one of {sorted(OPTIMIZERS)} or a "
-                "class of torch.optim."
-            )
-        return OPTIMIZERS[optimizer]
-    if not (isinstance(optimizer, type) and issubclass(optimizer, torch.optim.Optimizer)):
-        raise TypeError(
-            "optimizer must be a name or a subclass of torch.optim.Optimizer, "
-            f"got {optimizer!r} of type {type(optimizer).__name__}."
-        )
-    return optimizer, {}
-
-
 def check_net_params(net_params):
     """Return `net_params` as a dict, or raise naming the bad key."""
     net_params = dict(net_params or {})
@@ -164,19 +141,6 @@ def _check_compile(name, value):
     known = COMPILE_VALUES[name]
     if not any(type(value) is type(k) and value == k for k in known):
         raise ValueError(f"net_params['compile__{name}'] must be one of {known}, got {value!r}.")
-
-
-def optimizer_params(optimizer, defaults, weight_decay):
-    """Return the arguments of an optimizer's class, or raise if it has no weight decay."""
-    if weight_decay is None:
-        return defaults
-    known = inspect.signature(optimizer).parameters
-    if "weight_decay" not in known and "kwargs" not in known:
-        raise ValueError(
-            f"optimizer={optimizer.__name__} has no weight decay, got "
-            f"weight_decay={weight_decay}: set weight_decay=None."
-        )
-    return {**defaults, "weight_decay": weight_decay}
 
 
 def default_workers():

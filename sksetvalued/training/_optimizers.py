@@ -1,0 +1,59 @@
+"""The optimizers that can be named."""
+
+import inspect
+
+import torch
+
+
+class AdamW(torch.optim.AdamW):
+    """AdamW that updates weights in the order in which they lie in memory.
+
+    The fused update copies a matrix that is stored by columns, as the first layer's is for sparse
+    rows, with its gradient and its moments, there and back, which takes longer than the update.
+    """
+
+    def _init_group(self, group, params, grads, *states):
+        has_complex = super()._init_group(group, params, grads, *states)
+        *moments, _ = states
+        for i, parameter in enumerate(params):
+            if parameter.ndim == 2 and not parameter.is_contiguous():
+                for matrices in (params, grads, *filter(None, moments)):
+                    matrices[i] = matrices[i].t()
+        return has_complex
+
+
+OPTIMIZERS = {
+    "adamw": (AdamW, {"fused": True}),
+    "adam": (torch.optim.Adam, {"fused": True}),
+    "sgd": (torch.optim.SGD, {"momentum": 0.9, "nesterov": True, "fused": True}),
+}
+
+
+def resolve_optimizer(optimizer):
+    """Return the optimizer's class and its default arguments."""
+    if isinstance(optimizer, str):
+        if optimizer not in OPTIMIZERS:
+            raise ValueError(
+                f"optimizer={optimizer!r} is unknown; use one of {sorted(OPTIMIZERS)} or a "
+                "class of torch.optim."
+            )
+        return OPTIMIZERS[optimizer]
+    if not (isinstance(optimizer, type) and issubclass(optimizer, torch.optim.Optimizer)):
+        raise TypeError(
+            "optimizer must be a name or a subclass of torch.optim.Optimizer, "
+            f"got {optimizer!r} of type {type(optimizer).__name__}."
+        )
+    return optimizer, {}
+
+
+def optimizer_params(optimizer, defaults, weight_decay):
+    """Return the arguments of an optimizer's class, or raise if it has no weight decay."""
+    if weight_decay is None:
+        return defaults
+    known = inspect.signature(optimizer).parameters
+    if "weight_decay" not in known and "kwargs" not in known:
+        raise ValueError(
+            f"optimizer={optimizer.__name__} has no weight decay, got "
+            f"weight_decay={weight_decay}: set weight_decay=None."
+        )
+    return {**defaults, "weight_decay": weight_decay}

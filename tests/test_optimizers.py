@@ -1,0 +1,48 @@
+"""The optimizers that can be named."""
+
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from sksetvalued.training import resolve_optimizer
+
+
+def matrix(by_columns):
+    weight = torch.arange(30.0).reshape(5, 6).sin()
+    return torch.nn.Parameter(weight.t().contiguous().t() if by_columns else weight)
+
+
+def trained(optimizer, by_columns, n_updates=4, **params):
+    """Return a matrix after a few updates, and what its optimizer knows of it."""
+    weight = matrix(by_columns)
+    optimizer = optimizer([weight], lr=0.1, weight_decay=0.1, **params)
+    for step in range(n_updates):
+        weight.grad = (weight.detach() * (step + 1)).cos()
+        optimizer.step()
+    return weight.detach(), optimizer.state[weight]
+
+
+@pytest.mark.parametrize("amsgrad", [False, True])
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_adamw_is_that_of_torch(by_columns, amsgrad):
+    own, params = resolve_optimizer("adamw")
+    params = {**params, "amsgrad": amsgrad}
+    weight, known = trained(own, by_columns, **params)
+    expected, known_to_torch = trained(torch.optim.AdamW, by_columns, **params)
+    assert torch.equal(weight, expected)
+    assert known.keys() == known_to_torch.keys()
+    for name, value in known.items():
+        assert torch.equal(value, known_to_torch[name])
+        assert value.stride() == known_to_torch[name].stride()
+
+
+def test_adamw_copies_no_matrix():
+    own, params = resolve_optimizer("adamw")
+    copied = {}
+    for optimizer in (own, torch.optim.AdamW):
+        with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as record:
+            trained(optimizer, by_columns=True, **params)
+        shapes = [event.input_shapes for event in record.events() if event.name == "aten::copy_"]
+        copied[optimizer] = sum(sorted(shape[0]) == [5, 6] for shape in shapes)
+    assert copied[own] < copied[torch.optim.AdamW]
+    assert copied[own] == 1  # that of `matrix`
