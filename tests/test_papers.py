@@ -405,10 +405,12 @@ def test_sizes_are_recorded_by_training_samples_of_the_true_class():
     rng = np.random.default_rng(0)
     y = rng.choice(Fitted.classes_, 50)
     sets = rng.random((50, 3)) < 0.5
-    recorded = figures(Fitted, sets, y, "macro")["set_sizes"]
-    for label, counts in zip("abc", recorded):
+    recorded = figures(Fitted, sets, y, "macro", every_size=True)
+    for label, counts, mean in zip("abc", recorded["set_sizes"], recorded["shot_sizes"].values()):
         sizes = sets[y == label].sum(1).tolist()
         assert counts == [sizes.count(size) for size in range(max(sizes) + 1)]
+        assert mean == pytest.approx(np.mean(sizes), abs=1e-4)
+    assert recorded.keys() - figures(Fitted, sets, y, "macro").keys() == {"set_sizes"}
 
 
 def test_level_sets_do_not_tell_the_false_classes_apart(monkeypatch):
@@ -455,7 +457,9 @@ def test_sizes_add_up_over_seeds_and_top_1_is_that_of_the_record(experiment, fin
         record["top_1"] = 0.25 * seed
         for cell in record["cells"]:
             cell["set_sizes"] = [[0] * seed + [1], [2], []]
+            cell["shot_sizes"] = {"few": seed, "medium": 0}
     m = Measurements(experiment, tests, 3)
     assert m.set_sizes("two_head", "average_k", 2).tolist() == [[1, 1, 1], [6, 0, 0], [0, 0, 0]]
+    assert m.shot_sizes("two_head", "average_k", 2) == {"few": 1, "medium": 0}
     assert m.values("two_head", "average_k", 2, "top_1").tolist() == [0, 25, 50]
     assert m.difference(*[("two_head", "average_k")] * 2, 2, "top_1") == (0, 0)

@@ -96,6 +96,11 @@ class Experiment:
         # Of the coverage by each rule, and of top-1.
         return (len(self.contenders) - 1) * len(self.ks) * (len(self.rules) + 1)
 
+    @property
+    def pictured(self):
+        """The rule and the k of which the sizes of all sets are recorded, and drawn."""
+        return self.rules[0], self.ks[-1]
+
     def cells(self, contender, k=None):
         """Return (rule, k) of all that is measured for a contender (trained for this k)."""
         rules = self.rules + self.contenders[contender].rules

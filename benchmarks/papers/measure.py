@@ -18,6 +18,7 @@ from sksetvalued.rules import TopK
 from . import losses  # noqa: F401  (registers the losses by their names)
 from .data import image_transform, load_split
 from .experiment import ESTIMATORS
+from .statistics import SHOTS
 
 
 def _own_sets(objective):
@@ -78,7 +79,13 @@ def run_task(experiment, task, folder):
         # A class of the test data that no training sample has is a miss, as it should be.
         warnings.simplefilter("ignore", UserWarning)
         cells = [
-            figures(clf, RULES[rule](clf, k, split.X_val, X), y, experiment.average)
+            figures(
+                clf,
+                RULES[rule](clf, k, split.X_val, X),
+                y,
+                experiment.average,
+                every_size=test and (rule, k) == experiment.pictured,
+            )
             for rule, k in task["cells"]
         ]
     top_1 = round(float(clf.score(X, y)), 5)
@@ -105,11 +112,11 @@ def build(experiment, task):
     return cls(task["k"] or experiment.ks[0], **params, random_state=task["seed"])
 
 
-def figures(clf, sets, y, average):
-    """Return coverage and average size; macro coverage and sizes by shot group where they differ.
+def figures(clf, sets, y, average, every_size=False):
+    """Return coverage and average size, on long tails by shot group too.
 
-    The sizes are how many sets there are of 0, 1, ... classes, for true classes with few, medium
-    and many training samples.
+    With `every_size` also how many sets there are of 0, 1, ... classes, for true classes with few,
+    medium and many training samples.
     """
     coverage = set_coverage_score(y, sets, average=average, labels=clf.classes_)
     result = {"coverage": round(float(coverage), 5), "size": round(average_set_size(sets), 4)}
@@ -119,5 +126,9 @@ def figures(clf, sets, y, average):
         sizes = sets.sum(1)
         if np.ptp(sizes):
             groups = np.digitize(clf.class_counts_[np.searchsorted(clf.classes_, y)], (20, 101))
-            result["set_sizes"] = [np.bincount(sizes[groups == g]).tolist() for g in range(3)]
+            by_group = [sizes[groups == g] for g in range(3)]
+            means = {n: round(float(s.mean()), 4) for n, s in zip(SHOTS, by_group) if len(s)}
+            result["shot_sizes"] = means
+            if every_size:
+                result["set_sizes"] = [np.bincount(s).tolist() for s in by_group]
     return result

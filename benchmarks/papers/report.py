@@ -174,7 +174,7 @@ def _pictures(m, path):
     draw_differences(m, rules, path)
     lines = [_image("Differences to the reference", path), ""]
     sizes = path.with_name(f"{path.stem}_sizes.png")
-    if draw_sizes(m, rules[0], m.experiment.ks[-1], sizes):
+    if draw_sizes(m, *m.experiment.pictured, sizes):
         lines += [_image("Sizes of the sets", sizes), ""]
     return lines
 

@@ -75,10 +75,18 @@ class Measurements:
         factor = 1 if figure == "size" else 100
         return np.array([factor * cell[figure] for cell in cells])
 
+    def shot_sizes(self, name, rule, k):
+        """Return the average size of the sets by shot group, None where it was not recorded."""
+        cells = [self._figures[name, rule, k, seed] for seed in self.seeds]
+        if "shot_sizes" not in cells[0]:
+            return None
+        groups = cells[0]["shot_sizes"]
+        return {g: float(np.mean([cell["shot_sizes"][g] for cell in cells])) for g in groups}
+
     def set_sizes(self, name, rule, k):
         """Return how many sets of 0, 1, ... classes there are in all seeds, by shot group.
 
-        None where sizes were not recorded.
+        None where they were not recorded, which are only those of the cell that is drawn.
         """
         cells = [self._figures[name, rule, k, seed] for seed in self.seeds]
         if "set_sizes" not in cells[0]:

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from .statistics import BETTER, SHOTS, WORSE, interval, verdict
+from .statistics import BETTER, WORSE, interval, verdict
 
 RULE_TITLES = {
     "average_k": "Sets of K classes on average, by one threshold on softmax scores",
@@ -110,11 +110,9 @@ def size_table(m, rule, k):
     groups = m.shot_groups()
     rows = []
     for name in m.experiment.contenders:
-        sizes = m.set_sizes(name, rule, k) if m.has(name, rule, k) else None
+        sizes = m.shot_sizes(name, rule, k) if m.has(name, rule, k) else None
         if sizes is not None:
-            by_group = dict(zip(SHOTS, sizes))
-            means = [np.average(np.arange(len(by_group[g])), weights=by_group[g]) for g in groups]
-            rows.append([name, *(f"{mean:.2f}" for mean in means)])
+            rows.append([name, *(f"{sizes[group]:.2f}" for group in groups)])
     return table([f"Average size, `{rule}`, K = {k}", *groups], rows) if rows else []
 
 
