@@ -1,12 +1,12 @@
 """Compare the promises of AverageError on long tails, over real scores and real class counts.
 
     python benchmarks/coverage.py [--data FOLDER] [--draws 15]
-    python benchmarks/coverage_report.py
+    python benchmarks/coverage_report.py --page docs/measured/coverage.md
 
-The first adds what is missing to results/coverage.json.xz, the other writes coverage.md from it.
-Rules of others are in rule_contenders.py. The data
-are not part of the package: softmax outputs of two networks on the test set of CIFAR-100, the
-texts of BANKING77, and the counts per class of Places-LT, Pl@ntNet-300K and iNaturalist 2018.
+The first adds what is missing to results/coverage.json.xz, from which the other writes a page of
+the documentation. Rules of others are in rule_contenders.py. The data are not part of the
+package: softmax outputs of two networks on the test set of CIFAR-100, the texts of BANKING77, and
+the counts per class of Places-LT, Pl@ntNet-300K and iNaturalist 2018.
 """
 
 import argparse
@@ -152,7 +152,7 @@ def one_draw(p, y, trained_prior, shape, floor, seed, wanted):
             figures[f"{name}, rival"] = figures_of(more["rival"], y, members, prior)
         if "promised" in more:
             promised = [more["promised"][m].mean() for m in members]
-            figures[name]["promised"] = round(float(100 * prior @ promised), 4)
+            figures[name]["promised"] = round(float(100 * prior @ promised), 2)
     return figures
 
 
@@ -164,7 +164,9 @@ def figures_of(sets, y, members, prior):
     size, single = (prior @ [v[m].mean() for m in members] for v in (sizes, sizes == 1))
     values = (100 * prior @ covered, 100 * covered.mean(), 100 * covered[rare].mean(), size)
     figures = dict(zip(METRICS, values)) | {"single": 100 * single}
-    figures = {key: round(float(value), 4) for key, value in figures.items()}
+    figures = {
+        key: round(float(value), 3 if key == "size" else 2) for key, value in figures.items()
+    }
     return figures | {"forced": int(sets.all(0).sum())}
 
 

@@ -1,19 +1,20 @@
-"""Write coverage.md from the records of coverage.py.
+"""Write the page about promises on long tails from the records of coverage.py.
 
-python benchmarks/coverage_report.py
+python benchmarks/coverage_report.py --page docs/measured/coverage.md
 """
 
+import argparse
+from pathlib import Path
+
 import numpy as np
-from coverage import DEAR, HERE, METRICS, RESULTS, RULES, SIZE
+from coverage import DEAR, METRICS, RESULTS, RULES, SIZE
 from measuring import read_json
 from scipy.stats import t as student
-
-PAGE = HERE / "coverage.md"
 
 INTRO = """\
 # What is promised on long tails, and what it costs
 
-Written by `python benchmarks/coverage_report.py` from `results/coverage.json.xz`.
+Written by `benchmarks/coverage_report.py` from `benchmarks/results/coverage.json.xz`.
 
 Scores are real: the softmax of two networks on the test set of CIFAR-100 (10,000 samples of 100
 classes), and a logistic regression of word frequencies on that of BANKING77 (3,080 of 77). Tails
@@ -206,7 +207,7 @@ def dear(results):
     return markdown(["model, tail", *(f"cost {name}" for name in DEAR)], rows)
 
 
-def write():
+def write(page):
     results = read_json(RESULTS)
     metrics = ("size", "macro", "rare")
     parts = [INTRO, FINDINGS, "## Rules of equal promise, paired by draw\n"]
@@ -215,8 +216,10 @@ def write():
     parts += [EQUAL_SIZE, *sizes(results), "", SINGLES, *dear(results), ""]
     for result in results:
         parts += [f"## {name_of(result)}\n", *table(result), ""]
-    PAGE.write_text("\n".join(parts).rstrip() + "\n")
+    page.write_text("\n".join(parts).rstrip() + "\n")
 
 
 if __name__ == "__main__":
-    write()
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--page", type=Path, required=True)
+    write(parser.parse_args().page)
