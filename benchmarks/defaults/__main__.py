@@ -3,11 +3,14 @@
 Runs what has no record yet, and writes the page. Commands are choose, report, times and page;
 without one it does all four. While times are taken, nothing else may run. A contender whose
 package is not installed is left out, with a word: RealMLP needs pytabkit, best in an environment
-of its own.
+of its own. Which test rows a contender covered stays in results/defaults/rows, which is no part of
+the source; records have the counts of each pair. A new contender is therefore compared with those
+that were measured in the same folder.
 """
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
 from ..papers.data import DataMissing, data_folder
@@ -53,7 +56,7 @@ def timed_jobs(tasks):
     ]
 
 
-def run(results, jobs, folder, measure=measure):
+def run(results, jobs, folder, measure):
     """Measure what has no record yet; a task without its data is left out, with a word."""
     missing = set()
     for job in unfinished(jobs, results.records()):
@@ -87,7 +90,10 @@ def main(argv=None):
         if args.command in (stage, None):
             chosen = [name for name in tasks if args.tasks is None or name in args.tasks]
             wanted = jobs(chosen, _installed(args.contenders), args.seeds) if chosen else []
-            run(ResultFile(args.results / f"{stage}.jsonl"), wanted, data_folder(args.data))
+            by_row = partial(measure, rows=args.results / "rows")
+            run(
+                ResultFile(args.results / f"{stage}.jsonl"), wanted, data_folder(args.data), by_row
+            )
     if args.command in ("times", None):
         timed = timed_jobs([name for name in REPORT if args.tasks is None or name in args.tasks])
         run(ResultFile(args.results / "times.jsonl"), timed, data_folder(args.data), time_alone)

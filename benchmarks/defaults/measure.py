@@ -1,6 +1,5 @@
 """One fit of one contender on one split of a task."""
 
-import base64
 import resource
 import warnings
 
@@ -26,12 +25,13 @@ def draw(task, folder, seed):
     return TASKS[task].load(folder, np.random.RandomState(seed))
 
 
-def measure(job, folder):
+def measure(job, folder, rows):
     """Return the record of a job, a dict with "task", "contender" and "seed", or None.
 
     Coverages are of sets of equal size: thresholds are set on the test samples, whose labels
-    take no part. A record holds which test rows were covered, but for the macro rules, so that
-    contenders can be compared row by row.
+    take no part. Which test rows were covered, but for the macro rules, is kept in the folder
+    `rows`, and a record says how many of them were by this contender alone, and by another alone,
+    for all others that were measured in the same folder before.
     """
     torch.set_num_threads(1)
     task, contender = TASKS[job["task"]], CONTENDERS[job["contender"]]
@@ -44,9 +44,8 @@ def measure(job, folder):
     prior = np.bincount(np.searchsorted(model.classes_, split.y_train)) / len(split.y_train)
     covered = coverages(proba, columns, prior, task, contender.columns)
     record = {"task": job, "seconds": round(seconds, 3), "n": len(columns)}
-    record["covered"] = {
-        name: pack(hits) for name, hits in covered.items() if not name.endswith("macro")
-    }
+    by_row = {name: hits for name, hits in covered.items() if not name.endswith("macro")}
+    record["apart"] = compare(by_row, job, rows)
     record["coverage"] = {
         name: mean(hits, columns, name.endswith("macro")) for name, hits in covered.items()
     }
@@ -107,11 +106,24 @@ def mean(hits, y, macro):
     return 100 * float(shares.mean())
 
 
-def pack(hits):
-    """Return booleans as text."""
-    return base64.b64encode(np.packbits(hits)).decode()
+def compare(by_row, job, rows):
+    """Keep which rows a contender covered; return the rows that it or another covered alone.
 
-
-def unpack(text, n):
-    """Return the booleans of a text."""
-    return np.unpackbits(np.frombuffer(base64.b64decode(text), np.uint8))[:n] > 0
+    Returns
+    -------
+    apart : dict of dict of [int, int]
+        By name of the other and column.
+    """
+    path = rows / f"{job['task']}-{job['seed']}.npz"
+    known = dict(np.load(path)) if path.exists() else {}
+    own, apart = job["contender"], {}
+    for key, others in known.items():
+        name, column = key.split(" | ")
+        if name != own and column in by_row:
+            hits = by_row[column]
+            alone = [int((hits & ~others).sum()), int((others & ~hits).sum())]
+            apart.setdefault(name, {})[column] = alone
+    known |= {f"{own} | {column}": hits for column, hits in by_row.items()}
+    rows.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(path, **known)
+    return apart

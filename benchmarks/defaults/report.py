@@ -6,7 +6,6 @@ import numpy as np
 
 from ..papers.store import ResultFile
 from .contenders import CONTENDERS, TIMED
-from .measure import unpack
 from .tasks import CHOOSE, REPORT, TASKS
 
 OTHERS = ("logistic", "perceptron", "boosting", "forest", "realmlp")
@@ -70,13 +69,31 @@ def difference(runs, left, right, column, seeds):
         return mean(runs, left, column, seeds) - mean(runs, right, column, seeds), np.nan
     means, errors = [], []
     for seed in seeds:
-        one, other = runs[left][seed], runs[right][seed]
-        n = one["n"]
-        hits = (unpack(r["covered"][column], n).astype(float) for r in (one, other))
-        apart = 100 * np.subtract(*hits)
-        means.append(apart.mean())
-        errors.append(apart.var(ddof=1) / n)
+        n = runs[left][seed]["n"]
+        more, fewer = alone(runs, left, right, column, seed)
+        means.append(100 * (more - fewer) / n)
+        errors.append((1e4 * (more + fewer) / n - means[-1] ** 2) / (n - 1))
     return float(np.mean(means)), 1.96 * float(np.sqrt(np.sum(errors))) / len(seeds)
+
+
+def alone(runs, left, right, column, seed):
+    """Return how many test rows the one contender covered and the other did not, both ways.
+
+    What a record says of another one that was measured anew since does not fit its coverage.
+    """
+    one, other = runs[left][seed], runs[right][seed]
+    apart = round((one["coverage"][column] - other["coverage"][column]) / 100 * one["n"])
+    found = [
+        one["apart"].get(right, {}).get(column),
+        other["apart"].get(left, {}).get(column, [])[::-1],
+    ]
+    for counts in filter(None, found):
+        if counts[0] - counts[1] == apart:
+            return counts
+    raise ValueError(
+        f"{left} and {right} were not compared row by row on split {seed}: remove the records of "
+        "one of them, and measure it where `rows` has those of the other."
+    )
 
 
 def shown(delta, half):

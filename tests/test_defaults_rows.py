@@ -1,0 +1,60 @@
+"""Contenders of the benchmark of the defaults, compared row by row."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+pytestmark = pytest.mark.skipif(
+    not (ROOT / "benchmarks" / "defaults").is_dir(),
+    reason="the benchmarks are not part of an installed package",
+)
+
+
+@pytest.fixture
+def measured(monkeypatch, tmp_path):
+    """Return what keeps outcomes and returns a record, and the outcomes."""
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks.defaults.measure import compare
+
+    rng, outcomes = np.random.default_rng(0), {}
+
+    def record(name, seed):
+        hits = rng.random(200 + 100 * seed) < rng.random()
+        outcomes[name, seed] = hits
+        job = {"task": "digits", "contender": name, "seed": seed}
+        apart = compare({"top_k": hits}, job, tmp_path)
+        return {"n": len(hits), "coverage": {"top_k": 100 * hits.mean()}, "apart": apart}
+
+    return record, outcomes
+
+
+@pytest.mark.parametrize("order", [("ours", "theirs"), ("theirs", "ours")])
+def test_the_difference_is_that_of_the_rows(measured, order):
+    from benchmarks.defaults.report import difference
+
+    record, outcomes = measured
+    runs = {name: {seed: record(name, seed) for seed in range(3)} for name in order}
+    gaps = [
+        100 * (outcomes["ours", seed].astype(float) - outcomes["theirs", seed])
+        for seed in range(3)
+    ]
+    half = 1.96 * np.sqrt(sum(gap.var(ddof=1) / len(gap) for gap in gaps)) / 3
+    found = difference(runs, "ours", "theirs", "top_k", range(3))
+    assert found == pytest.approx((np.mean([gap.mean() for gap in gaps]), half))
+
+
+def test_one_that_was_measured_anew_is_not_mistaken_for_the_old_one(measured):
+    from benchmarks.defaults.report import difference
+
+    record, outcomes = measured
+    runs = {name: {0: record(name, 0)} for name in ("ours", "theirs")}
+    anew = record("ours", 0)
+    left = {**runs, "ours": {0: anew}}
+    gap = 100 * (outcomes["ours", 0].mean() - outcomes["theirs", 0].mean())
+    assert difference(left, "ours", "theirs", "top_k", [0])[0] == pytest.approx(gap)
+    left["ours"] = {0: {**anew, "apart": {}}}
+    with pytest.raises(ValueError, match="not compared row by row on split 0"):
+        difference(left, "ours", "theirs", "top_k", [0])
