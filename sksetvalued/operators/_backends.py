@@ -4,20 +4,23 @@ import torch
 
 from ._dispatch import needs_reference
 
+#: Entries of scores treated together, on the processor and elsewhere.
+_AT_ONCE, _AT_ONCE_ELSEWHERE = 1 << 17, 1 << 24
+
 
 class OwnGradient(torch.autograd.Function):
     """An operator on scores that is computed, and differentiated once, in a way of its own.
 
-    ``apply(scores, *arguments)`` calls three static methods of a subclass. ``compute``, of the
-    same arguments, returns the result, the tensors that its gradient needs, and the constants.
-    ``gradient``, of the gradient in the result, these tensors and these constants, returns the
+    ``apply(scores, *arguments)`` calls three methods of a subclass. ``compute``, of the same
+    arguments, returns the result, the tensors that its gradient needs, and a constant.
+    ``gradient``, of the gradient in the result, these tensors and this constant, returns the
     gradient in the scores. ``definition`` does so by operations of torch that can be
     differentiated in turn, and where the values of a gradient cannot be read.
     """
 
     @classmethod
     def forward(cls, ctx, scores, *arguments):
-        result, saved, ctx.constants = cls.compute(scores, *arguments)
+        result, saved, ctx.constant = cls.compute(scores, *arguments)
         ctx.save_for_backward(*saved)
         ctx.n_others = len(arguments)
         return result
@@ -25,7 +28,56 @@ class OwnGradient(torch.autograd.Function):
     @classmethod
     def backward(cls, ctx, grad):
         differentiate = cls.definition if needs_reference(grad) else cls.gradient
-        return differentiate(grad, *ctx.saved_tensors, *ctx.constants), *[None] * ctx.n_others
+        return differentiate(grad, *ctx.saved_tensors, ctx.constant), *[None] * ctx.n_others
+
+
+class OwnLoss(OwnGradient):
+    """A loss of each row, of which `reference` is the definition, of the same arguments.
+
+    They are the scores, the target and parameters. The tensors that ``compute`` returns start
+    with the first two, and the constant is the tuple of the parameters.
+
+    Where no kernel fits, it is the definition, sparing memory: its graph is of many operations;
+    that of a few rows at a time, differentiated at once, leaves no more than the gradient.
+    """
+
+    @classmethod
+    def compute(cls, scores, target, *parameters):
+        losses, wanted = scores.new_zeros(len(scores)), scores.requires_grad
+        slopes = torch.empty_like(scores) if wanted else None
+        for rows in split_rows(scores):
+            part = scores[rows].detach().requires_grad_(wanted)
+            losses[rows], slope = cls.differentiate(part, target[rows], *parameters)
+            if wanted:
+                slopes[rows] = slope
+        return losses, (scores, target, slopes), parameters
+
+    @classmethod
+    def differentiate(cls, scores, *arguments):
+        """Return the losses of a few rows and, if it is wanted, the gradient of each."""
+        with torch.set_grad_enabled(scores.requires_grad):
+            losses = cls.reference(scores, *arguments)
+            slope = torch.autograd.grad(losses.sum(), scores)[0] if losses.requires_grad else None
+        return losses.detach(), slope
+
+    @staticmethod
+    def gradient(grad, scores, target, slopes, parameters):
+        return grad[:, None] * slopes
+
+    @classmethod
+    def definition(cls, grad, scores, target, *others):
+        create_graph = torch.is_grad_enabled()
+        with torch.enable_grad():
+            losses = cls.reference(scores, target, *others[-1])
+            return torch.autograd.grad(losses, scores, grad, create_graph=create_graph)[0]
+
+
+def split_rows(scores):
+    """Yield slices of the rows that are treated together; none without entries."""
+    at_once = _AT_ONCE if scores.is_cpu else _AT_ONCE_ELSEWHERE
+    step = max(1, at_once // max(1, scores.shape[1]))
+    for start in range(0, len(scores) if scores.numel() else 0, step):
+        yield slice(start, start + step)
 
 
 def check_classes(n_wrong, target, n_classes):

@@ -53,7 +53,7 @@ class NoisedHinge(OwnGradient):
         numbers = epsilon, scale, margin if margins is None else 0.0, seed
         n_wrong = kernels.hinge_rows(*given, *sizes, *numbers, losses, slopes, indices)
         check_classes(n_wrong, target, n_classes)
-        return losses, (slopes, indices), (n_classes,)
+        return losses, (slopes, indices), n_classes
 
     @staticmethod
     def gradient(grad, slopes, indices, n_classes):

@@ -99,7 +99,7 @@ def _(scores, k):
 
 
 _project_in_graph.register_autograd(
-    lambda ctx, grad: (eager.Projection.definition(grad, *ctx.saved_tensors), None),
+    lambda ctx, grad: (eager.Projection.definition(grad, *ctx.saved_tensors, None), None),
     setup_context=lambda ctx, inputs, output: ctx.save_for_backward(output),
 )
 
@@ -135,8 +135,7 @@ def subtract_threshold(scores, k):
     scores : Tensor of shape (n_samples, n_classes)
     k : float
     """
-    threshold = eager.threshold_of(scores, as_sizes(k, scores))
-    return reference.subtract(scores, *threshold)
+    return reference.subtract(scores, *eager.find_threshold(scores, as_sizes(k, scores)))
 
 
 def sparse_top(scores, k):

@@ -2,10 +2,10 @@
 
 import torch
 
-from .._backends import OwnGradient, check_classes
+from .._backends import OwnGradient, OwnLoss, check_classes
 from .._dispatch import kernels
 from .eager import centre
-from .reference import fenchel_young_gradient
+from .reference import fenchel_young
 
 #: Room for so many places is kept whole, as a copy of those in use would take longer.
 FEW_PLACES = 1 << 13
@@ -27,7 +27,7 @@ class Projection(OwnGradient):
         return q, (None, places[:n_places].clone()), scores.shape
 
     @staticmethod
-    def gradient(grad, q, places, *shape):
+    def gradient(grad, q, places, shape):
         if q is not None:
             grad = grad.contiguous()
         result = grad.new_empty(shape)
@@ -37,7 +37,7 @@ class Projection(OwnGradient):
         return result
 
     @staticmethod
-    def definition(grad, q, places, *shape):
+    def definition(grad, q, places, shape):
         if q is not None:
             return centre(grad, q.detach().frac().sign_())
         inside = places.new_zeros(shape, dtype=grad.dtype)
@@ -50,8 +50,10 @@ def _room(scores, n_places):
     return scores.new_empty(n_places if scores.requires_grad else 0, dtype=torch.int64)
 
 
-class FenchelYoung(OwnGradient):
-    """Do what :func:`..fenchel_young_loss` does, on float32; backward touches little."""
+class FenchelYoung(OwnLoss):
+    """The loss of float32, of which backward touches little."""
+
+    reference = staticmethod(fenchel_young)
 
     @staticmethod
     def compute(scores, target, shared):
@@ -76,19 +78,15 @@ class FenchelYoung(OwnGradient):
         return losses, (scores, target, *found), (shared,)
 
     @staticmethod
-    def gradient(grad, scores, target, places, values, shared):
+    def gradient(grad, scores, target, places, values, parameters):
         result = grad.new_empty(scores.shape)
         given = grad, grad.stride(0)
         if places is None:
-            _run(scores, target, shared, (None, None, None, 0), (*given, result))
+            _run(scores, target, *parameters, (None, None, None, 0), (*given, result))
         else:
             found = places, values, len(places)
             kernels.spread_rows(*given, *found, *scores.shape, result)
         return result
-
-    @staticmethod
-    def definition(grad, scores, target, places, values, shared):
-        return fenchel_young_gradient(grad, scores, target, shared)
 
 
 def _run(scores, target, shared, listing, spreading):

@@ -7,37 +7,22 @@ and autograd keeps one tensor of the size of the scores.
 import numpy as np
 import torch
 
-from .._backends import OwnGradient
+from .._backends import OwnGradient, OwnLoss, split_rows
 from .._dispatch import holds_its_values
-from .reference import as_point, as_sizes, fenchel_young_gradient, subtract
+from . import reference
+from .reference import as_point, as_sizes, loss_of, subtract
 
-#: Entries of the scores treated together: so many, or a quarter of all.
-_AT_ONCE = 1 << 17
 #: Steps towards the threshold end at so many roundings, or after so many steps.
 _ROUNDING, _MOST_STEPS = 2, 100
 
 
-def _slices(scores):
-    """Yield slices of a few rows."""
-    n_rows, n_classes = scores.shape
-    step = max(1, _AT_ONCE // max(1, n_classes), n_rows // 4)
-    for start in range(0, n_rows if n_classes else 0, step):
-        yield slice(start, start + step)
-
-
-def threshold_of(scores, k):
-    """Return the threshold of rows in two terms, as :func:`.reference.find_threshold` does.
-
-    Parameters
-    ----------
-    scores : Tensor of shape (n_samples, n_classes)
-    k : Tensor of shape (n_samples,) or ()
-    """
+def find_threshold(scores, k):
+    """Do what :func:`.reference.find_threshold` does, of rows whose values can be read."""
     k = k.expand(len(scores))[:, None]
     below = _ascending(-scores.detach()).to(k.dtype).contiguous()
-    reference = below.gather(1, k.ceil().clamp(1, scores.shape[1]).long() - 1)
-    below.sub_(reference).clamp_(-1, 1)  # beyond, an entry is 0 or 1 whatever the threshold
-    return -reference, -_find_offset(below, k)
+    entry = below.gather(1, k.ceil().clamp(1, scores.shape[1]).long() - 1)
+    below.sub_(entry).clamp_(-1, 1)  # beyond, an entry is 0 or 1 whatever the threshold
+    return -entry, -_find_offset(below, k)
 
 
 def _ascending(rows):
@@ -78,29 +63,26 @@ def _find_offset(below, k):
     return newton + 0 * (below[:, :1] + below[:, -1:])  # NaN stands at the ends
 
 
-def _shift(scores, k):
-    return subtract(scores, *threshold_of(scores, k))
-
-
 class Projection(OwnGradient):
     """Do what :func:`.reference.project` does, keeping nothing but its result."""
 
     @staticmethod
     def compute(scores, k):
         q, k = torch.empty_like(scores), as_sizes(k, scores).expand(len(scores))
-        for rows in _slices(scores):
-            torch.clamp(_shift(scores[rows], k[rows]), 0, 1, out=q[rows])
-        return q, (q,), ()
+        for rows in split_rows(scores):
+            d = subtract(scores[rows], *find_threshold(scores[rows], k[rows]))
+            torch.clamp(d, 0, 1, out=q[rows])
+        return q, (q,), None
 
     @staticmethod
-    def gradient(grad, q):
+    def gradient(grad, q, _):
         result = torch.empty_like(q)
-        for rows in _slices(q):
-            result[rows] = centre(grad[rows], q[rows].frac().sign_())
+        for rows in split_rows(q):
+            result[rows] = Projection.definition(grad[rows], q[rows], None)
         return result
 
     @staticmethod
-    def definition(grad, q):
+    def definition(grad, q, _):
         return centre(grad, q.detach().frac().sign_())
 
 
@@ -111,29 +93,18 @@ def centre(grad, inside):
     return kept.addcmul(mean, inside, value=-1)
 
 
-class FenchelYoung(OwnGradient):
-    """Do what :func:`.reference.fenchel_young` does, keeping the gradient of the losses."""
+class FenchelYoung(OwnLoss):
+    """The loss, of which the gradient is the projection minus the point of the target."""
+
+    reference = staticmethod(reference.fenchel_young)
 
     @staticmethod
-    def compute(scores, target, shared):
+    def differentiate(scores, target, shared):
         point, k = as_point(target, scores, shared)
-        gap, losses = torch.empty_like(scores), scores.new_zeros(len(scores))
-        for rows in _slices(scores):
-            d = _shift(scores[rows], k[rows])
-            q = torch.clamp(d, 0, 1, out=gap[rows])
-            beyond, slope = d.sub_(q), q.sub_(point[rows])
-            # What `loss_of` does, without new memory.
-            beyond.masked_fill_(slope == 0, 0).add_(slope, alpha=0.5).mul_(slope)
-            torch.sum(beyond, 1, out=losses[rows])
-        return losses, (scores, target, gap), (shared,)
-
-    @staticmethod
-    def gradient(grad, scores, target, gap, shared):
-        return grad[:, None] * gap
-
-    @staticmethod
-    def definition(grad, scores, target, gap, shared):
-        return fenchel_young_gradient(grad, scores, target, shared)
+        d = subtract(scores.detach(), *find_threshold(scores, k))
+        q = d.clamp(0, 1)
+        gap = q - point
+        return loss_of(d.sub_(q), gap), gap
 
 
 project, fenchel_young = Projection.apply, FenchelYoung.apply

@@ -100,12 +100,6 @@ def fenchel_young(scores, target, shared):
     return loss_of(d - q, q - point)
 
 
-def fenchel_young_gradient(grad, scores, target, shared):
-    """Return the gradient of the losses in the scores times `grad`."""
-    point, k = as_point(target, scores, shared)
-    return grad[:, None] * (project(scores, k) - point)
-
-
 def as_sizes(k, scores):
     """Return k as a tensor, in the precision in which thresholds are found."""
     return torch.as_tensor(k, dtype=widest(scores), device=scores.device)

@@ -14,7 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .._backends import OwnGradient
+from .._backends import OwnGradient, OwnLoss
 from .._triton_rows import (
     STAGES,
     join_largest,
@@ -25,7 +25,7 @@ from .._triton_rows import (
     with_contiguous_rows,
 )
 from .eager import centre
-from .reference import as_point, fenchel_young_gradient
+from .reference import as_point, fenchel_young
 
 #: Steps end here at the latest.
 _MAX_STEPS = tl.constexpr(200)
@@ -243,23 +243,25 @@ class Projection(OwnGradient):
     @staticmethod
     def compute(scores, k):
         q = scores.new_empty(scores.shape)
-        return q, (scores, *_project(scores, k, None, q)), ()
+        return q, (scores, *_project(scores, k, None, q)), None
 
     @staticmethod
-    def gradient(grad, scores, coarse, fine):
+    def gradient(grad, scores, coarse, fine, _):
         grad, out = with_contiguous_rows(grad), scores.new_empty(scores.shape)
         given = grad, grad.stride(0), coarse, fine
         launch(_centre_kernel, (len(grad),), scores, *given, out, **plan_lanes(grad.shape[1]))
         return out
 
     @staticmethod
-    def definition(grad, scores, coarse, fine):
+    def definition(grad, scores, coarse, fine, _):
         shifted = (scores - coarse) - fine
         return centre(grad, ((shifted > 0) & (shifted < 1)).to(grad.dtype))
 
 
-class FenchelYoung(OwnGradient):
-    """Do what :func:`.reference.fenchel_young` does, on float32; the gradient is written once."""
+class FenchelYoung(OwnLoss):
+    """The loss of float32; the gradient is written once."""
+
+    reference = staticmethod(fenchel_young)
 
     @staticmethod
     def compute(scores, target, shared):
@@ -270,16 +272,12 @@ class FenchelYoung(OwnGradient):
         return losses, (scores, target, point, *threshold), (shared,)
 
     @staticmethod
-    def gradient(grad, scores, target, point, coarse, fine, shared):
+    def gradient(grad, scores, target, point, coarse, fine, _):
         out = scores.new_empty(scores.shape)
         grid = len(scores), triton.cdiv(scores.shape[1], _PART)
         given = grad.contiguous(), point, coarse, fine
         launch(_loss_gradient_kernel, grid, scores, *given, out, TILE=_PART, num_warps=4)
         return out
-
-    @staticmethod
-    def definition(grad, scores, target, point, coarse, fine, shared):
-        return fenchel_young_gradient(grad, scores, target, shared)
 
 
 project, fenchel_young = Projection.apply, FenchelYoung.apply

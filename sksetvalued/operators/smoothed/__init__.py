@@ -2,10 +2,11 @@
 
 import torch
 
+from .._backends import OwnLoss
 from .._checks import check_k, check_scores
 from .._dispatch import choose, is_eager
 from .._precision import widest, without_autocast
-from . import cpu, eager, reference
+from . import cpu, reference
 
 __all__ = ["log_elementary_symmetric_polynomials", "top_k_marginals"]
 
@@ -95,20 +96,14 @@ def top_k_marginals(scores, k):
     return values.reshape(scores.shape).to(scores.dtype)
 
 
+class SmoothedHinge(OwnLoss):
+    """The smoothed hinge where no kernel fits."""
+
+    reference = staticmethod(reference.smoothed_hinge)
+
+
 def smoothed_hinge(scores, target, k, tau, margin):
-    """Compute the smoothed hinge of each sample by whoever is fastest here.
-
-    Parameters
-    ----------
-    scores : Tensor of shape (n_samples, n_classes)
-    target : LongTensor of shape (n_samples,)
-    k : int, in [1, n_classes - 1]
-    tau, margin : float
-
-    Returns
-    -------
-    Tensor of shape (n_samples,)
-    """
+    """Do what :func:`.reference.smoothed_hinge` does, by whoever is fastest here."""
     backend = choose("smoothed", scores, target, rank=min(k, scores.shape[1] - k))
     if backend == "cpu":
         return cpu.SmoothedHinge.apply(scores, target, k, tau, margin)
@@ -118,7 +113,7 @@ def smoothed_hinge(scores, target, k, tau, margin):
         return triton.SmoothedHinge.apply(scores, target, k, tau, margin)
     if is_eager(scores) and is_eager(target):
         scores = scores if torch.is_grad_enabled() else scores.detach()
-        return eager.SmoothedHinge.apply(scores, target, k, tau, margin)
+        return SmoothedHinge.apply(scores, target, k, tau, margin)
     return reference.smoothed_hinge(scores, target, k, tau, margin)
 
 

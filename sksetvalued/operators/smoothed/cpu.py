@@ -2,13 +2,15 @@
 
 import torch
 
-from .._backends import OwnGradient, check_classes
+from .._backends import OwnLoss, check_classes
 from .._dispatch import kernels
-from . import reference
+from .reference import smoothed_hinge
 
 
-class SmoothedHinge(OwnGradient):
-    """Do what :func:`.reference.smoothed_hinge` does, on float32, in one pass each way."""
+class SmoothedHinge(OwnLoss):
+    """The smoothed hinge of float32, in one pass each way."""
+
+    reference = staticmethod(smoothed_hinge)
 
     @staticmethod
     def compute(scores, target, k, tau, margin):
@@ -21,13 +23,9 @@ class SmoothedHinge(OwnGradient):
         return losses, (scores, target, saved), (k, tau, margin)
 
     @staticmethod
-    def gradient(grad, scores, target, saved, k, tau, _):
-        rows = scores.contiguous()
+    def gradient(grad, scores, target, saved, parameters):
+        rows, (k, tau, _) = scores.contiguous(), parameters
         result = torch.empty_like(rows)
         given = grad, grad.stride(0), rows, target, saved, *rows.shape, k, tau
         kernels.smoothed_gradient_rows(*given, result)
         return result
-
-    @staticmethod
-    def definition(grad, scores, target, _, *parameters):
-        return reference.gradient(grad, scores, target, *parameters)

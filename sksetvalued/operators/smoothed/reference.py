@@ -53,17 +53,6 @@ def smoothed_hinge(scores, target, k, tau, margin):
     return (tau * softplus(z, threshold=40)).to(scores.dtype)
 
 
-def gradient(grad, scores, target, k, tau, margin):
-    """Return the gradient of the losses weighted by `grad`, as :func:`torch.autograd.grad` does.
-
-    Backward passes of kernels call it; where gradients are tracked it is differentiable itself.
-    """
-    create_graph = torch.is_grad_enabled()
-    with torch.enable_grad():
-        values = smoothed_hinge(scores, target, k, tau, margin)
-        return torch.autograd.grad(values, scores, grad, create_graph=create_graph)[0]
-
-
 def marginals(scores, k):
     r"""Return the derivatives of :math:`\log \sigma_k(e^s)` by the scores.
 

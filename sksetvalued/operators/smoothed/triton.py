@@ -28,9 +28,9 @@ import torch
 import triton
 import triton.language as tl
 
-from .._backends import OwnGradient
+from .._backends import OwnLoss
 from .._triton_rows import STAGES, join_largest, keep_largest, launch, ordered_keys, plan_lanes
-from . import reference
+from .reference import smoothed_hinge
 
 #: Powers of the odds below the cut that matter.
 _MAX_POWERS = 16
@@ -417,8 +417,10 @@ def _plan(scores, k):
     return rank, circle, n_points, {"SIGN": sign, "N_POWERS": n_powers, "N_NODES": circle.shape[1]}
 
 
-class SmoothedHinge(OwnGradient):
-    """Do what :func:`.reference.smoothed_hinge` does, on float32."""
+class SmoothedHinge(OwnLoss):
+    """The smoothed hinge of float32, by a kernel each way."""
+
+    reference = staticmethod(smoothed_hinge)
 
     @staticmethod
     def compute(scores, target, k, tau, margin):
@@ -436,14 +438,11 @@ class SmoothedHinge(OwnGradient):
         return losses, (scores, target, saved), (k, tau, margin)
 
     @staticmethod
-    def gradient(grad, scores, target, saved, k, tau, _):
+    def gradient(grad, scores, target, saved, parameters):
+        k, tau, _ = parameters
         _, circle, n_points, options = _plan(scores, k)
         out = scores.new_empty(scores.shape)
         grid = len(scores), triton.cdiv(scores.shape[1], _PART)
         given = target, 1 / (k * tau), circle, n_points, grad.contiguous(), saved
         launch(_gradient_kernel, grid, scores, *given, out, TILE=_PART, num_warps=4, **options)
         return out
-
-    @staticmethod
-    def definition(grad, scores, target, _, *parameters):
-        return reference.gradient(grad, scores, target, *parameters)
