@@ -125,7 +125,7 @@ def _solve(row, n_classes, k, TILE: tl.constexpr):
         rest = k - n_above
         excess = total - rest
         step += 1
-        if (tl.abs(excess) <= _TOLERANCE * (1 + tl.abs(rest))) | (step >= _MAX_STEPS):
+        if (tl.abs(excess) <= (1 + tl.abs(rest)) * _TOLERANCE) | (step >= _MAX_STEPS):
             # What is left out and above the threshold can raise it, up to the largest.
             searching = (not all_kept) & (not over_row) & (most_left_out > threshold)
             over_row = over_row | searching
