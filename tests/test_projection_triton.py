@@ -37,10 +37,10 @@ def test_kernels_compile_to_machine_code(capability, n_classes, tmp_path, monkey
     sizes = {"sizes": "*fp64", "size_stride": "i32", "n_classes": "i32"}
     sizes |= dict.fromkeys(["row_stride", "grad_stride"], "i64")
     for kernel, constants in (
-        (kernels._project_kernel, {"LOSS": True}),
-        (kernels._project_kernel, {"LOSS": False, "point": None, "size_stride": 1}),
+        (kernels._project_kernel, {}),
+        (kernels._project_kernel, {"out": None}),
+        (kernels._project_kernel, {"point": None, "losses": None, "size_stride": 1}),
         (kernels._centre_kernel, {}),
-        (kernels._loss_gradient_kernel, {}),
     ):
         constants |= {name: one for name, one in ones.items() if name in kernel.arg_names}
         constants["TILE"] = lanes["TILE"]

@@ -14,7 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .._backends import OwnGradient, OwnLoss
+from .._backends import OwnLoss
 from .._triton_rows import (
     STAGES,
     join_largest,
@@ -24,7 +24,7 @@ from .._triton_rows import (
     plan_lanes,
     with_contiguous_rows,
 )
-from .eager import centre
+from . import eager
 from .reference import as_point, fenchel_young
 
 #: Steps end here at the latest.
@@ -33,8 +33,6 @@ _MAX_STEPS = tl.constexpr(200)
 _TOLERANCE = tl.constexpr(4 * torch.finfo(torch.float32).eps)
 #: The largest number in single precision.
 _LARGEST = tl.constexpr(torch.finfo(torch.float32).max)
-#: Classes of a program that writes a part of a row.
-_PART = 2048
 
 
 @triton.jit
@@ -146,138 +144,96 @@ def _solve(row, n_classes, k, TILE: tl.constexpr):
 
 @triton.jit
 def _project_kernel(
-    scores,
-    row_stride,
-    n_classes,
-    sizes,
-    size_stride,
-    point,
-    coarse_out,
-    fine_out,
-    out,
-    TILE: tl.constexpr,
-    LOSS: tl.constexpr,
+    scores, row_stride, n_classes, sizes, size_stride, point, losses, out, TILE: tl.constexpr
 ):
-    """Write the threshold of a row, and its projection or its loss against `point`."""
+    """Write the projection of a row; or, where `point` is given, less it, and the loss.
+
+    That is the gradient of the loss, which is not written where `out` is None.
+    """
     row = tl.program_id(0).to(tl.int64)
     scores += row * row_stride
     k = tl.load(sizes + row * size_stride)
     coarse, fine = _split(_solve(scores, n_classes, k, TILE))
-    tl.store(coarse_out + row, coarse)
-    tl.store(fine_out + row, fine)
-    losses = tl.zeros((TILE,), dtype=tl.float32)
-    place = row * n_classes
+    total = tl.zeros((TILE,), dtype=tl.float32)
     for start in tl.range(0, n_classes, TILE, num_stages=STAGES):
         shifted = _shift(load_scores(scores, start, n_classes, TILE), coarse, fine)
-        q = _clip(shifted)
+        value = _clip(shifted)
         classes = start + tl.arange(0, TILE)
         inside = classes < n_classes
-        if LOSS:
-            gap = q - tl.load(point + place + classes, mask=inside, other=0.0)
-            losses += tl.where(inside & (gap != 0), (shifted - q + 0.5 * gap) * gap, 0.0)
-        else:
-            tl.store(out + place + classes, q, mask=inside)
-    if LOSS:
-        tl.store(out + row, tl.where(k > 0, tl.sum(losses), 0.0))
+        place = row * n_classes + classes
+        if point is not None:
+            beyond = shifted - value
+            value -= tl.load(point + place, mask=inside, other=0.0)
+            total += tl.where(inside & (value != 0), (beyond + 0.5 * value) * value, 0.0)
+        if out is not None:
+            tl.store(out + place, value, mask=inside)
+    if point is not None:
+        tl.store(losses + row, tl.where(k > 0, tl.sum(total), 0.0))
 
 
 @triton.jit
-def _loss_gradient_kernel(
-    scores, row_stride, n_classes, grad, point, coarse, fine, out, TILE: tl.constexpr
-):
-    """Write the projection minus `point`, times the gradient of the loss: a part of a row."""
-    row = tl.program_id(0).to(tl.int64)
-    start = tl.program_id(1) * TILE
-    x = load_scores(scores + row * row_stride, start, n_classes, TILE)
-    q = _clip(_shift(x, tl.load(coarse + row), tl.load(fine + row)))
-    classes = start + tl.arange(0, TILE)
-    inside = classes < n_classes
-    place = row * n_classes + classes
-    gap = q - tl.load(point + place, mask=inside, other=0.0)
-    tl.store(out + place, tl.load(grad + row) * gap, mask=inside)
-
-
-@triton.jit
-def _centre_kernel(
-    scores, row_stride, n_classes, grad, grad_stride, coarse, fine, out, TILE: tl.constexpr
-):
+def _centre_kernel(projected, row_stride, n_classes, grad, grad_stride, out, TILE: tl.constexpr):
     """Write `grad` minus its mean over the entries strictly between 0 and 1, and 0 elsewhere."""
     row = tl.program_id(0).to(tl.int64)
-    scores += row * row_stride
+    projected += row * row_stride
     grad += row * grad_stride
-    coarse, fine = tl.load(coarse + row), tl.load(fine + row)
     total = tl.zeros((TILE,), dtype=tl.float32)
     count = tl.zeros((TILE,), dtype=tl.int32)
     for start in tl.range(0, n_classes, TILE, num_stages=STAGES):
-        shifted = _shift(load_scores(scores, start, n_classes, TILE), coarse, fine)
-        inside = (shifted > 0) & (shifted < 1)
+        q = load_scores(projected, start, n_classes, TILE)
+        inside = (q > 0) & (q < 1)
         total += tl.load(grad + start + tl.arange(0, TILE), mask=inside, other=0.0)
         count += inside.to(tl.int32)
     mean = tl.sum(total) / tl.maximum(tl.sum(count), 1)
     for start in tl.range(0, n_classes, TILE, num_stages=STAGES):
-        shifted = _shift(load_scores(scores, start, n_classes, TILE), coarse, fine)
-        inside = (shifted > 0) & (shifted < 1)
+        q = load_scores(projected, start, n_classes, TILE)
+        inside = (q > 0) & (q < 1)
         classes = start + tl.arange(0, TILE)
         value = tl.load(grad + classes, mask=inside, other=0.0) - mean
         value = tl.where(inside, value, 0.0)
         tl.store(out + row * n_classes + classes, value, mask=classes < n_classes)
 
 
-def _project(scores, k, point, out):
-    """Launch the kernel; return the threshold as two tensors of shape (n_samples, 1)."""
+def _launch(scores, k, point, losses, out):
+    """Launch the kernel with a size for each row, or one."""
     n_rows, n_classes = scores.shape
     if isinstance(k, torch.Tensor):
         sizes = k.to(scores.device, torch.float64)
     else:
         sizes = scores.new_full((n_rows,), k, dtype=torch.float64)
-    terms = [scores.new_empty(n_rows, 1) for _ in range(2)]
-    given = sizes, sizes.stride(0), point
-    options = {"LOSS": point is not None, **plan_lanes(n_classes)}
-    launch(_project_kernel, (n_rows,), scores, *given, *terms, out, **options)
-    return terms
+    given = sizes, sizes.stride(0), point, losses, out
+    launch(_project_kernel, (n_rows,), scores, *given, **plan_lanes(n_classes))
 
 
-class Projection(OwnGradient):
+class Projection(eager.Projection):
     """The projection of float32 that writes nothing but its result, forward and backward."""
 
     @staticmethod
     def compute(scores, k):
         q = scores.new_empty(scores.shape)
-        return q, (scores, *_project(scores, k, None, q)), None
+        _launch(scores, k, None, None, q)
+        return q, (q,), None
 
     @staticmethod
-    def gradient(grad, scores, coarse, fine, _):
-        grad, out = with_contiguous_rows(grad), scores.new_empty(scores.shape)
-        given = grad, grad.stride(0), coarse, fine
-        launch(_centre_kernel, (len(grad),), scores, *given, out, **plan_lanes(grad.shape[1]))
+    def gradient(grad, q, _):
+        grad, out = with_contiguous_rows(grad), torch.empty_like(q)
+        given = grad, grad.stride(0), out
+        launch(_centre_kernel, (len(grad),), q, *given, **plan_lanes(grad.shape[1]))
         return out
-
-    @staticmethod
-    def definition(grad, scores, coarse, fine, _):
-        shifted = (scores - coarse) - fine
-        return centre(grad, ((shifted > 0) & (shifted < 1)).to(grad.dtype))
 
 
 class FenchelYoung(OwnLoss):
-    """The loss of float32; the gradient is written once."""
+    """The loss of float32, and its gradient if it is wanted, in one pass."""
 
     reference = staticmethod(fenchel_young)
 
     @staticmethod
     def compute(scores, target, shared):
         point, k = as_point(target, scores, shared)
-        point = point.contiguous()
         losses = scores.new_empty(len(scores))
-        threshold = _project(scores, k, point, losses)
-        return losses, (scores, target, point, *threshold), (shared,)
-
-    @staticmethod
-    def gradient(grad, scores, target, point, coarse, fine, _):
-        out = scores.new_empty(scores.shape)
-        grid = len(scores), triton.cdiv(scores.shape[1], _PART)
-        given = grad.contiguous(), point, coarse, fine
-        launch(_loss_gradient_kernel, grid, scores, *given, out, TILE=_PART, num_warps=4)
-        return out
+        slopes = scores.new_empty(scores.shape) if scores.requires_grad else None
+        _launch(scores, k, point.contiguous(), losses, slopes)
+        return losses, (scores, target, slopes), (shared,)
 
 
 project, fenchel_young = Projection.apply, FenchelYoung.apply
