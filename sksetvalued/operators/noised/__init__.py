@@ -53,14 +53,7 @@ def select_noised(
     indices, normals : Tensors of shape (n_samples, n_draws, k or 1)
         Classes, and the standard normals added to their scores.
     """
-    arguments = scores.detach(), k, epsilon, n_draws, generator, noise, shared, all_k
-    if epsilon > 0 and noise is None and torch.compiler.is_compiling():
-        return torch.compiler.disable(_select)(*arguments)
-    return _select(*arguments)
-
-
-def _select(scores, k, epsilon, n_draws, generator, noise, shared, all_k):
-    """Do what :func:`select_noised` does, outside of graphs."""
+    scores, select = scores.detach(), reference.select
     if epsilon == 0:
         indices = reference.with_nan_first(*top_k(scores, k)).unsqueeze(1)
         normals = torch.zeros_like(indices, dtype=scores.dtype)
@@ -72,8 +65,11 @@ def _select(scores, k, epsilon, n_draws, generator, noise, shared, all_k):
             return triton.select(scores, k, epsilon, n_draws, generator, shared, all_k)
         if who == "cpu" and not shared and cpu.takes(epsilon):
             return cpu.select(scores, k, epsilon, n_draws, generator, all_k)
-        n_draws = n_draws if noise is None else len(noise)
-        indices, normals = reference.select(scores, k, epsilon, n_draws, generator, noise, shared)
+        if noise is not None:
+            n_draws = len(noise)
+        elif torch.compiler.is_compiling():
+            select = torch.compiler.disable(select)
+        indices, normals = select(scores, k, epsilon, n_draws, generator, noise, shared)
     return (indices, normals) if all_k else (indices[..., -1:], normals[..., -1:])
 
 
@@ -104,16 +100,9 @@ def noised_hinge(
     ranks : tuple of (int, float)
         Ranks r in [1, n_classes - 1], increasing, and their weights.
     margin : float or Tensor of shape (n_samples,), default=1.0
-    epsilon : float, default=0.0
-        Standard deviation of the noise.
-    n_draws : int, default=1
-        Number of draws M; not used when `noise` is given, or without noise.
+    epsilon, n_draws, generator, noise, shared
+        As for :func:`select_noised`.
     scale : float, default=1.0
-    generator : torch.Generator, optional
-    noise : Tensor of shape (n_draws, n_samples or 1, n_classes), optional
-        Standard normals, drawn from `generator` when absent.
-    shared : bool, default=False
-        Whether drawn noise is the same for all samples.
 
     Returns
     -------
@@ -124,16 +113,13 @@ def noised_hinge(
     ValueError
         If a target on the processor is not a class.
     """
-    last = ranks[-1][0]
-    n_draws = n_draws if epsilon > 0 else 1
+    k, several = ranks[-1][0] + 1, len(ranks) > 1
     drawn = noise is None and not shared and cpu.takes(epsilon)
-    if drawn and choose("noised", scores, target, rank=last + 1) == "cpu":
-        seed = draw_key(generator) if epsilon > 0 else 0
+    if drawn and choose("noised", scores, target, rank=k) == "cpu":
+        n_draws, seed = (n_draws, draw_key(generator)) if epsilon > 0 else (1, 0)
         return cpu.NoisedHinge.apply(scores, target, ranks, margin, epsilon, n_draws, scale, seed)
-    several = len(ranks) > 1
-    indices, normals = select_noised(
-        scores, last + 1, epsilon, n_draws, generator, noise, shared, all_k=several
-    )
+    draws = epsilon, n_draws, generator, noise, shared
+    indices, normals = select_noised(scores, k, *draws, all_k=several)
     if several:
         indices, normals = _at_ranks(scores.detach(), indices, normals, epsilon, ranks)
     weights = torch.tensor([w for _, w in ranks], dtype=scores.dtype, device=scores.device)

@@ -49,20 +49,10 @@ def with_nan_first(values, indices):
 
 
 def hinge(scores, target, indices, normals, weights, margin, epsilon, scale):
-    """Return the weighted hinges of the selected classes, which autograd differentiates.
+    """Return the hinges of :func:`..noised_hinge`, which autograd differentiates.
 
-    Parameters
-    ----------
-    scores : Tensor of shape (n_samples, n_classes)
-    target : LongTensor of shape (n_samples,)
-    indices, normals : Tensors of shape (n_samples, n_draws, n_ranks)
-    weights : Tensor of shape (n_ranks,)
-    margin : float or Tensor of shape (n_samples,)
-    epsilon, scale : float
-
-    Returns
-    -------
-    Tensor of shape (n_samples,)
+    Given are the classes at the ranks in each draw and their normals, of shape
+    (n_samples, n_draws, n_ranks), and the weights of the ranks.
     """
     places = torch.cat([indices.flatten(1), target.unsqueeze(1)], dim=1)
     chosen = scores.gather(1, places)

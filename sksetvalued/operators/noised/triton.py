@@ -140,21 +140,6 @@ def _plan_segments(n_pairs, n_classes, device):
     return triton.cdiv(triton.cdiv(n_classes, n_segments), _TILE) * _TILE
 
 
-def _launch(scores, n_draws, segment, epsilon, seed, options):
-    """Return keys, classes and normals of what the segments keep, for each row and draw."""
-    n_rows, n_classes = scores.shape
-    n_segments = triton.cdiv(n_classes, segment)
-    shape = (n_rows, n_draws, 1 if options["LAST_ONLY"] else n_segments * options["K"])
-    kept = [
-        torch.empty(shape, dtype=dtype, device=scores.device)
-        for dtype in (torch.int32, torch.int64, torch.float32)
-    ]
-    grid, options = (n_rows * n_draws, n_segments), {"num_warps": 4, **options}
-    options["SLOTS"] = triton.next_power_of_2(options["K"])
-    launch(_select_kernel, grid, scores, n_draws, segment, float(epsilon), seed, *kept, **options)
-    return kept
-
-
 def select(
     scores, k, epsilon, n_draws, generator=None, shared=False, all_k=False, segment=None, tile=None
 ):
@@ -171,15 +156,19 @@ def select(
         power of two, at least 4, and divides `segment`.
     """
     seed = torch.randint(2**63 - 1, (1,), generator=generator, device=scores.device)
-    segment = segment or _plan_segments(len(scores) * n_draws, scores.shape[1], scores.device)
-    options = {"K": k, "TILE": tile or _TILE, "SHARED": shared}
-    if segment >= scores.shape[1]:
-        options["LAST_ONLY"] = not all_k
-        _, indices, normals = _launch(scores, n_draws, segment, epsilon, seed, options)
-    else:
-        options["LAST_ONLY"] = False
-        keys, *kept = _launch(scores, n_draws, segment, epsilon, seed, options)
-        best = torch.topk(keys, k, dim=2).indices
-        best = best if all_k else best[..., -1:]
-        indices, normals = (each.gather(2, best) for each in kept)
+    n_rows, n_classes = scores.shape
+    segment = segment or _plan_segments(n_rows * n_draws, n_classes, scores.device)
+    n_segments = triton.cdiv(n_classes, segment)
+    last_only = n_segments == 1 and not all_k
+    shape = n_rows, n_draws, 1 if last_only else n_segments * k
+    types = torch.int32, torch.int64, torch.float32
+    keys, *kept = [torch.empty(shape, dtype=dtype, device=scores.device) for dtype in types]
+    options = {"K": k, "SLOTS": triton.next_power_of_2(k), "TILE": tile or _TILE, "num_warps": 4}
+    options |= {"SHARED": shared, "LAST_ONLY": last_only}
+    given = n_draws, segment, float(epsilon), seed, keys, *kept
+    launch(_select_kernel, (n_rows * n_draws, n_segments), scores, *given, **options)
+    if n_segments > 1:
+        best = torch.topk(keys, k, dim=2).indices[..., 0 if all_k else -1 :]
+        kept = [each.gather(2, best) for each in kept]
+    indices, normals = kept
     return indices, normals.to(scores.dtype)
