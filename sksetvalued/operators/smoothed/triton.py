@@ -36,6 +36,8 @@ from .reference import smoothed_hinge
 _MAX_POWERS = 16
 #: Classes of a program that writes a part of a row.
 _PART = 1024
+#: The logarithm of a probability that does not matter.
+_LOG_NEGLIGIBLE = math.log(1e-9)
 #: Steps of Newton's method for the tilt, which need not be exact.
 _STEPS = tl.constexpr(3)
 _NONE = tl.constexpr(-float("inf"))
@@ -64,15 +66,6 @@ def _key(value):
 
 
 @triton.jit
-def _count_above(row, n_classes, target, cut, SIGN: tl.constexpr, TILE: tl.constexpr):
-    count = tl.zeros((TILE,), dtype=tl.int32)
-    for start in tl.range(0, n_classes, TILE, num_stages=STAGES):
-        y = _load_others(row, start, n_classes, target, SIGN, TILE)
-        count += (y > cut).to(tl.int32)
-    return tl.sum(count)
-
-
-@triton.jit
 def _at_rank(values, rank):
     """Return the entry of that rank; there are at least so many."""
     high = _key(tl.max(values))
@@ -95,14 +88,7 @@ def _append(out, values, cut, count):
 
 @triton.jit
 def _find_head(
-    row,
-    n_classes,
-    target,
-    least,
-    head,
-    SIGN: tl.constexpr,
-    HEAD: tl.constexpr,
-    TILE: tl.constexpr,
+    row, n_classes, target, least, head, SIGN: tl.constexpr, HEAD: tl.constexpr, TILE: tl.constexpr
 ):
     """Write the entries above a cut to `head`; return the cut and their number.
 
@@ -134,7 +120,11 @@ def _find_head(
             middle = low + (high - low) // 2
             value = _value_of_key(middle)
             if over_row:
-                above = _count_above(row, n_classes, target, value, SIGN, TILE)
+                counts = tl.zeros((TILE,), dtype=tl.int32)
+                for start in tl.range(0, n_classes, TILE, num_stages=STAGES):
+                    y = _load_others(row, start, n_classes, target, SIGN, TILE)
+                    counts += (y > value).to(tl.int32)
+                above = tl.sum(counts)
             else:
                 above = tl.sum((kept > value).to(tl.int32))
             low = tl.where(above >= least, middle, low)
@@ -351,31 +341,20 @@ def _gradient_kernel(
     tl.store(out + row * n_classes + classes, weight * value, mask=inside)
 
 
-def _log_tail(mean, count, n_trials):
-    """Bound the log-probability that successes are as far from their mean as `count`.
-
-    Chernoff's bound, for a number of independent successes or of failures, the better of both.
-    """
-    bounds = []
-    for m, c in ((mean, count), (n_trials - mean, n_trials - count)):
-        if c < 0:
-            return -math.inf
-        bounds.append(-m if c == 0 else c - m + c * math.log(m / c))
-    return min(bounds)
-
-
-@lru_cache(maxsize=256)
-def n_nodes(k, n_classes, log_tolerance):
+def n_nodes(k, n_classes):
     """Return an odd number N of nodes that tells k successes from k + N and k - N.
 
-    A transform over N nodes adds up probabilities that are N apart. The expected number of
-    successes may be up to half a success off k - 1/2.
+    A transform over N nodes adds up probabilities that are N apart: N is where Chernoff's bound of
+    these is negligible. The expected number of successes may be up to half a success off k - 1/2.
     """
+
+    def log_bound(mean, count):
+        return count - mean + (count * math.log(mean / count) if count else 0)
+
     n = 3
     while n <= n_classes:
-        above = _log_tail(min(k, n_classes - 0.25), k - 1 + n, n_classes)
-        below = _log_tail(max(k - 1, 0.25), k - n, n_classes)
-        if max(above, below) < log_tolerance:
+        above, below = log_bound(k, k - 1 + n), log_bound(k - 1, k - n) if k >= n else -math.inf
+        if max(above, below) < _LOG_NEGLIGIBLE:
             break
         n += 2
     return n
@@ -384,7 +363,7 @@ def n_nodes(k, n_classes, log_tolerance):
 @lru_cache(maxsize=64)
 def make_constants(rank, n_others, n_powers, device):
     """Return the constants of the nodes, one in each row, filled up to a power of two."""
-    n = n_nodes(rank, n_others, math.log(1e-9))
+    n = n_nodes(rank, n_others)
     index = np.arange(n // 2 + 1)
     w = np.exp(2j * np.pi * index / n)
     selection = w ** (1 - rank) * np.where(index == 0, 1.0, 2.0) / n
