@@ -64,15 +64,7 @@ def laplace_top_k(scores, k, tau=1.0):
 
 
 def laplace_log_probability(scores, target, k, tau):
-    """Return the logarithm of the membership of a class of each sample.
-
-    Parameters
-    ----------
-    scores : Tensor of shape (n_samples, n_classes)
-    target : LongTensor of shape (n_samples,)
-    k : int or float, in (0, n_classes)
-    tau : float
-    """
+    """Return the logarithm of the membership of the target, a class of each row of scores."""
     _check(scores, k, tau)
     own = scores.take_along_dim(target.unsqueeze(1), dim=1)
     centred, centre = _centre(scores, k)

@@ -128,13 +128,7 @@ _fenchel_young_in_graph.register_autograd(
 
 
 def subtract_threshold(scores, k):
-    """Return scores minus the threshold of their projection; no derivatives.
-
-    Parameters
-    ----------
-    scores : Tensor of shape (n_samples, n_classes)
-    k : float
-    """
+    """Return scores of (n_samples, n_classes) less the threshold of their projection, detached."""
     return reference.subtract(scores, *eager.find_threshold(scores, as_sizes(k, scores)))
 
 

@@ -13,17 +13,9 @@ from .._precision import widest
 
 
 def find_offset(v, k):
-    """Return the threshold of entries that are given relative to the one of rank ceil(k).
+    """Return the threshold, of shape (..., 1), of entries less the one of rank ceil(k).
 
-    Parameters
-    ----------
-    v : Tensor of shape (..., n_classes)
-    k : Tensor of shape (..., 1)
-
-    Returns
-    -------
-    Tensor of shape (..., 1)
-        In [-1, 0]; NaN for rows that hold NaN.
+    It lies in [-1, 0]; for rows that hold NaN it is NaN.
     """
     v = v.clamp(-1, 1)  # beyond, an entry is 0 or 1 whatever the threshold
     # A stable sort is that of runs, several times faster where they are sorted already.
@@ -40,10 +32,7 @@ def find_offset(v, k):
 
 
 def find_threshold(scores, k):
-    """Return the threshold of rows in two terms: the entry of rank ceil(k), and the rest.
-
-    `scores` may lack any entries below the threshold.
-    """
+    """Return the threshold of rows in two terms: the entry of rank ceil(k), and the rest."""
     ordered = scores.sort(-1, descending=True).values.to(k.dtype)
     sizes = k[..., None]
     rank = sizes.ceil().clamp(1, scores.shape[-1]).long()
@@ -72,13 +61,7 @@ def shift_and_project(scores, k):
 
 
 def project(scores, k):
-    """Return the projection of rows on the top-K simplex.
-
-    Parameters
-    ----------
-    scores : Tensor of shape (..., n_classes)
-    k : float, or Tensor of shape (...) or ()
-    """
+    """Return the projection of rows on the top-K simplex, `k` a number or one for each row."""
     return shift_and_project(scores, as_sizes(k, scores))[1]
 
 
@@ -106,16 +89,7 @@ def as_sizes(k, scores):
 
 
 def as_point(target, scores, shared):
-    """Return the point of the top-K simplex that a target stands for, and its sizes.
-
-    Parameters
-    ----------
-    target : LongTensor of shape (n_samples,), or Tensor of shape (n_samples, n_classes)
-        Classes, or indicators.
-    scores : Tensor of shape (n_samples, n_classes)
-    shared : bool
-        Whether the labels of an indicator share one unit.
-    """
+    """Return the points of the top-K simplex that the targets of a loss are, and their sizes."""
     if target.ndim == 1:
         point = torch.zeros_like(scores).scatter(1, target[:, None], 1)
         return point, as_sizes(scores.new_ones(len(scores)), scores)

@@ -54,17 +54,7 @@ def smoothed_hinge(scores, target, k, tau, margin):
 
 
 def marginals(scores, k):
-    r"""Return the derivatives of :math:`\log \sigma_k(e^s)` by the scores.
-
-    Parameters
-    ----------
-    scores : Tensor of shape (n_samples, n_classes)
-    k : int, in [1, n_classes]
-
-    Returns
-    -------
-    Tensor of shape (n_samples, n_classes)
-    """
+    r"""Return the derivatives of :math:`\log \sigma_k(e^s)` by the scores, a matrix."""
 
     def log_sum(scores):
         _, at, tilt, log_total = law(scores, k)
@@ -74,17 +64,7 @@ def marginals(scores, k):
 
 
 def log_sums(scores, k):
-    r"""Return :math:`\log \sigma_i(e^s)` for i = 0, ..., k, by products of polynomials in pairs.
-
-    Parameters
-    ----------
-    scores : Tensor of shape (..., n_classes)
-    k : int, in [1, n_classes]
-
-    Returns
-    -------
-    Tensor of shape (..., k + 1)
-    """
+    r"""Return :math:`\log \sigma_i(e^s)`, i = 0, ..., k, by products of polynomials in pairs."""
     # In sums of many, the lowest number would not stay finite.
     scores = at_least_float32(scores).clamp(_LOWEST, -_LOWEST)
     # sigma_i is homogeneous: sigma_i(e^c e^s) = e^(ic) sigma_i(e^s).
