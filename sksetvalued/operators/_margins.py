@@ -8,13 +8,7 @@ __all__ = ["class_margins"]
 
 
 def check_class_counts(class_counts):
-    """Return the counts of the training samples of each class as a tensor.
-
-    Raises
-    ------
-    ValueError
-        If they are not a vector of finite positive numbers; the message says which classes.
-    """
+    """Return the counts of the classes as a tensor; raise unless all are finite and positive."""
     try:
         counts = torch.as_tensor(class_counts)
     except (RuntimeError, TypeError, ValueError) as error:

@@ -93,11 +93,7 @@ def _project_in_graph(scores: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
     return _project(scores, k)
 
 
-@_project_in_graph.register_fake
-def _(scores, k):
-    return scores.new_empty(scores.shape)
-
-
+_project_in_graph.register_fake(lambda scores, k: scores.new_empty(scores.shape))
 _project_in_graph.register_autograd(
     lambda ctx, grad: (eager.Projection.definition(grad, *ctx.saved_tensors, None), None),
     setup_context=lambda ctx, inputs, output: ctx.save_for_backward(output),
@@ -116,11 +112,9 @@ def _fenchel_young_in_graph(
     return losses.detach(), gradient
 
 
-@_fenchel_young_in_graph.register_fake
-def _(scores, target, shared):
-    return scores.new_empty(len(scores)), scores.new_empty(scores.shape)
-
-
+_fenchel_young_in_graph.register_fake(
+    lambda scores, target, shared: (scores.new_empty(len(scores)), scores.new_empty(scores.shape))
+)
 _fenchel_young_in_graph.register_autograd(
     lambda ctx, grad, _: (grad[:, None] * ctx.saved_tensors[0], None, None),
     setup_context=lambda ctx, inputs, output: ctx.save_for_backward(output[1]),

@@ -362,22 +362,21 @@ def n_nodes(k, n_classes):
 
 @lru_cache(maxsize=64)
 def make_constants(rank, n_others, n_powers, device):
-    """Return the constants of the nodes, one in each row, filled up to a power of two."""
+    """Return the constants of the nodes, a part of each in a row, and the number of nodes.
+
+    They are complex numbers, or pairs. Rows are filled up to a power of two.
+    """
     n = n_nodes(rank, n_others)
     index = np.arange(n // 2 + 1)
     w = np.exp(2j * np.pi * index / n)
     selection = w ** (1 - rank) * np.where(index == 0, 1.0, 2.0) / n
-    rows = [w.real, w.imag, selection.real, selection.imag]
-    rows += [np.abs(1 + w) ** 2 / 4, np.abs(1 - w) ** 2 / 4]
-    for m in range(1, n_powers + 1):
-        log = -((-1) ** m) * (w**m - 1) / m
-        rows += [log.real, log.imag]
-    for m in range(n_powers):
-        power = (-w) ** m
-        rows += [power.real, -power.imag]
-    table = np.zeros((len(rows), triton.next_power_of_2(len(w))))
-    table[:, : len(w)] = rows
-    return torch.from_numpy(table).to(device, torch.float32), len(w)
+    far_and_near = (np.abs(1 + w) ** 2 + 1j * np.abs(1 - w) ** 2) / 4
+    m = np.arange(1.0, n_powers + 1)[:, None]
+    logs, powers = -((-1) ** m) * (w**m - 1) / m, np.conj((-w) ** (m - 1))
+    numbers = np.concatenate([[w, selection, far_and_near], logs, powers])
+    table = np.zeros((len(numbers), 2, triton.next_power_of_2(len(w))))
+    table[..., : len(w)] = np.stack([numbers.real, numbers.imag], axis=1)
+    return torch.from_numpy(table).flatten(0, 1).to(device, torch.float32), len(w)
 
 
 def plan_powers(rank):
