@@ -14,6 +14,8 @@ from .reference import as_point, as_sizes, loss_of, subtract
 
 #: Steps towards the threshold end at so many roundings, or after so many steps.
 _ROUNDING, _MOST_STEPS = 2, 100
+#: What is computed at once is at least about a quarter of all.
+_MOST_PARTS = 4
 
 
 def find_threshold(scores, k):
@@ -69,7 +71,7 @@ class Projection(OwnGradient):
     @staticmethod
     def compute(scores, k):
         q, k = torch.empty_like(scores), as_sizes(k, scores).expand(len(scores))
-        for rows in split_rows(scores):
+        for rows in split_rows(scores, _MOST_PARTS):
             d = subtract(scores[rows], *find_threshold(scores[rows], k[rows]))
             torch.clamp(d, 0, 1, out=q[rows])
         return q, (q,), None
@@ -77,7 +79,7 @@ class Projection(OwnGradient):
     @staticmethod
     def gradient(grad, q, _):
         result = torch.empty_like(q)
-        for rows in split_rows(q):
+        for rows in split_rows(q, _MOST_PARTS):
             result[rows] = Projection.definition(grad[rows], q[rows], None)
         return result
 
@@ -97,6 +99,7 @@ class FenchelYoung(OwnLoss):
     """The loss, of which the gradient is the projection minus the point of the target."""
 
     reference = staticmethod(reference.fenchel_young)
+    most_parts = _MOST_PARTS
 
     @staticmethod
     def differentiate(scores, target, shared):
