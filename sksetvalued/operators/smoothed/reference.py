@@ -135,7 +135,9 @@ def law(scores, k, temperature=1.0, origin=0.0):
     head = head - tilt
     degrees = torch.arange(1, n_powers + 1, dtype=exact, device=sums.device)
     logs = -((-(-tilt).exp()) ** degrees) / degrees * sums
-    first, second = _head_law(head, k).flip(1), _tail_law(logs, k)
+    first = second = head.new_ones(0, k + 1)
+    if len(scores):  # Fourier transforms of no rows are errors of MKL.
+        first, second = _head_law(head, k).flip(1), _tail_law(logs, k)
     before, at = (first[:, 1:] * second[:, :-1]).sum(1), (first * second).sum(1)
     tilt = tilt + (reference - origin) / temperature
     return before, at, tilt[:, 0], softplus(head, threshold=40).sum(1) + logs.sum(1)
