@@ -11,11 +11,13 @@ import scipy.sparse as sp
 import torch
 from sklearn.base import clone
 from sklearn.datasets import make_blobs, make_multilabel_classification
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import f1_score, hamming_loss, label_ranking_average_precision_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from skorch.callbacks import Callback
 
 import sksetvalued
 from sksetvalued import SparseTopClassifier
@@ -540,7 +542,9 @@ def test_integer_weights_repeat_rows(data):
     X, Y = X[:60], Y[:60]
     rows = np.repeat(np.arange(60), weight)
     for loss in ("sparse_top", "bce", "sparsemax"):
-        clf = quick(loss=loss, batch_size=200, max_epochs=15)
+        # Dropout differs between a row of weight two and two rows.
+        whole = {"backbone_params": {"dropout": 0.0}, "batch_size": 200}
+        clf = quick(loss=loss, max_epochs=15, **whole)
         one = clone(clf).fit(X, Y, sample_weight=weight)
         two = clone(clf).fit(X[rows], Y[rows])
         # Sums in another order, in single precision, over fifteen steps.
@@ -549,9 +553,36 @@ def test_integer_weights_repeat_rows(data):
         assert one.average_size_ == two.average_size_
 
 
+@pytest.mark.parametrize("size", ["predicted", "threshold"])
+@pytest.mark.parametrize("form", ["sets", "single"])
+def test_the_length_is_found_on_held_out_samples_and_all_are_trained_on(data, form, size):
+    X, Y = data
+    y = Y if form == "sets" else Y.argmax(1)
+    clf = quick(max_epochs="auto", lr=1e-2, size=size).fit(X, y)
+    assert 1 < clf.n_iter_ < 100
+    explicit = clone(clf).set_params(max_epochs=clf.n_iter_).fit(X, y)
+    np.testing.assert_array_equal(clf.decision_function(X), explicit.decision_function(X))
+    np.testing.assert_array_equal(clf.predict(X), explicit.predict(X))
+    # A fit that goes on takes as many epochs again.
+    clf.set_params(warm_start=True).fit(X, y)
+    assert clf.n_iter_ == 2 * explicit.n_iter_
+
+
+def test_a_search_that_is_interrupted_keeps_the_best_epoch(data):
+    class Interrupt(Callback):
+        def on_epoch_begin(self, net, **kwargs):
+            if len(net.history) == 4:
+                raise KeyboardInterrupt
+
+    clf = quick(max_epochs="auto", size="threshold", callbacks=[Interrupt()])
+    with pytest.warns(ConvergenceWarning, match="interrupted after 4 of 100 epochs.*best"):
+        clf.fit(*data)
+    assert clf.predict(data[0]).shape == data[1].shape
+
+
 def test_partial_fit_learns_piece_by_piece(data):
     X, Y = data
-    clf = quick(lr=5e-3)
+    clf = quick(lr=5e-3, backbone_params={"dropout": 0.0})
     for _ in range(30):
         for piece in np.array_split(np.arange(len(X)), 3):
             clf.partial_fit(X[piece], Y[piece])

@@ -237,6 +237,10 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         """Return the name and the function of the metric that matches the estimator."""
         raise NotImplementedError
 
+    def _search_metric(self):
+        """Return the same of what finds the number of epochs."""
+        return self._monitor_metric()
+
     def _labels_of(self, target):
         """Return targets of a TrainingSet as they were given to `fit`."""
         raise NotImplementedError
@@ -526,9 +530,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         """Return the monitor of the validation set, if there is one."""
         name, metric = self._monitor_metric()
         if resume == "search" and is_named(self.monitor, "auto"):
-            return training.Monitor(
-                "valid_calibrated_likelihood", self._likelihood, self._combine_views
-            )
+            return training.Monitor(*self._search_metric(), self._combine_views)
         if not callable(self.monitor) and self.monitor not in ("auto", "valid_loss", name):
             raise ValueError(
                 f"monitor={self.monitor!r} is unknown; use 'auto' (here {name!r}), "

@@ -15,10 +15,10 @@ backbone : None, tuple of int, str, nn.Module or callable, default=None
     table it scales the stored values); `partial_fit` takes the statistics of its first piece.
 backbone_params : dict, default=None
     Arguments of a named or callable backbone; of "hf/" the values of its configuration, and
-    ``"pooling"``: "mean" (the default), "cls", "last", "max" or "pooler". The
-    single-label classifiers train perceptrons and the small convolutional network with
-    ``{{"dropout": 0.3}}`` unless it says otherwise, perceptrons on up to 500 columns with less
-    where there are many samples for each: at most 40 n_features / n_samples.
+    ``"pooling"``: "mean" (the default), "cls", "last", "max" or "pooler". Perceptrons and the
+    small convolutional network are trained with ``{{"dropout": 0.3}}`` unless it says otherwise,
+    perceptrons on up to 500 columns with less where there are many samples for each: at most
+    40 n_features / n_samples.
     ``{{"hidden": (64,)}}`` are other widths of a perceptron.
 weights : str or path, default=None
     Name of torchvision weights; "pretrained", the weights that a name of timm or Hugging Face
@@ -34,7 +34,8 @@ max_epochs : int or "auto", default={max_epochs}
     perceptron and the schedule "averaged" or None: a fifth of each class (or
     `validation_fraction`) is held out until the likelihood of its labels, at the temperature that
     suits them best, has not improved for long; then a new network is trained on all samples for
-    the best number of epochs. The small convolutional network takes 16 epochs, more where these
+    the best number of epochs. Where samples have several labels, it is a fifth of the samples,
+    and the micro-F1 of the sets. The small convolutional network takes 16 epochs, more where these
     are fewer than 1,250 batches, models of Hugging Face with their weights 5, other networks 50.
 lr : float or "auto", default={lr}
     Learning rate, the initial one if there is a schedule, the largest one of "one_cycle". "auto"
@@ -42,8 +43,8 @@ lr : float or "auto", default={lr}
     Face with their weights and 3e-3 for others.
 batch_size : int or "auto", default="auto"
     "auto" makes about 32 batches an epoch, of 32 to 256 samples, and of at most 64 for the small
-    convolutional network. For the perceptrons of the single-label classifiers, on up to 500
-    columns, it makes 16 batches of 32 to 512 samples. A few more go into each where few samples
+    convolutional network. For perceptrons on up to 500 columns it makes 16 batches of 32 to 512
+    samples. A few more go into each where few samples
     would be left over for the last.
 optimizer : {{"adamw", "adam", "sgd"}} or class, default="adamw"
     "sgd" has Nesterov momentum 0.9. Arguments go to `net_params`, as ``optimizer__momentum``.

@@ -9,12 +9,13 @@ from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 
 from ..inputs import SparseInputs, dataset_targets, input_kind
-from ..training import TrainingSet
+from ..training import HELD_OUT, TrainingSet
 from ._deep import DeepEstimator
+from ._length import SearchedLength
 from ._targets import as_labels, encode_label_sets
 
 
-class DeepLabelSetClassifier(ClassifierMixin, DeepEstimator):
+class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
     """Base of the classifiers that learn from a set of labels per sample.
 
     Subclasses say whether part of the data is held out for a threshold, and calibrate it.
@@ -58,12 +59,7 @@ class DeepLabelSetClassifier(ClassifierMixin, DeepEstimator):
             self._count(y, weight, anew=True)
             target = {"y": [y.data, y.indices, y.indptr], "sample_weight": weight}
             kept = self._begin_fit(inputs, target, resume, checkpoint)
-            train, valid, held = self._split(y)
-            data = self._training_set(inputs, y, weight, train, True)
-            if valid is not None:
-                valid = self._training_set(inputs, y, weight, valid, False)
-            epochs = None if self.max_epochs == "auto" else self.max_epochs
-            self._train(data, valid, self._n_outputs, epochs, resume, kept)
+            held = self._fit_parts(inputs, y, weight, resume, kept)
             if held is not None:
                 self._calibrate(inputs.subset(held), None if weight is None else weight[held])
             self._close_checkpoint(kept)
@@ -203,21 +199,38 @@ class DeepLabelSetClassifier(ClassifierMixin, DeepEstimator):
     def _uses_threshold(self):
         return self.size == "threshold" and self._form != "single"
 
-    def _split(self, y):
-        """Return the rows to train on, to monitor and to calibrate on (or None)."""
+    def _fit_parts(self, inputs, y, weight, resume, checkpoint):
+        """Split the data and train; return the rows to calibrate on, or None."""
+        searches = self._searches_epochs(resume)
+        monitored = self.validation_fraction or (HELD_OUT if searches else None)
+        train, held, valid = self._split(y, monitored)
+        epochs = None if self.max_epochs == "auto" else self.max_epochs
+        if epochs is None and resume is not None:
+            epochs = self._found_epochs
+        data, monitoring = self._training_set(inputs, y, weight, train, True), None
+        if valid is not None:
+            monitoring = self._training_set(inputs, y, weight, self._few_enough(valid), False)
+        if searches and valid is not None:
+            best = self._search(data, monitoring)
+            train = np.sort(np.concatenate([train, valid]))
+            if best is not None:
+                self._found_epochs = best.best_epoch_
+                data = self._training_set(inputs, y, weight, train, True)
+                self._train(data, None, self._n_outputs, best.best_epoch_, None, checkpoint)
+        else:
+            self._train(data, monitoring, self._n_outputs, epochs, resume, checkpoint)
+        return train if held is None and self._uses_threshold() else held
+
+    def _split(self, y, monitored):
+        """Return the rows to train on, to calibrate and to monitor on (or None)."""
         order = np.random.RandomState(self._seed).permutation(y.shape[0])
-        parts = []
-        for fraction in (
-            self.validation_fraction,
-            self.calibration_fraction if self._uses_threshold() else None,
-        ):
+        parts, calibrated = [], self.calibration_fraction if self._uses_threshold() else None
+        for fraction in (calibrated, monitored):
             n_out = 0 if fraction is None else max(round(fraction * y.shape[0]), 1)
             n_out = min(n_out, len(order) - 1)
             parts.append(np.sort(order[:n_out]) if n_out else None)
             order = order[n_out:]
-        train = np.sort(order)
-        held = train if self._uses_threshold() and parts[1] is None else parts[1]
-        return train, parts[0], held
+        return np.sort(order), *parts
 
     def _training_set(self, inputs, y, weight, indices, training):
         if weight is not None:

@@ -22,7 +22,7 @@ from .._sets import SetMask
 from ..inputs import Inputs, Stream, check_pairs, dataset_targets, input_kind
 from ..training import TrainingSet, split_per_class
 from ._deep import DeepEstimator
-from ._length import SearchedLength
+from ._length import LabelLength
 from ._streams import LearnsFromStreams
 from ._unsmooth import unsmoothed
 
@@ -47,7 +47,7 @@ def _in_words(name, value):
     return f"{name}={'<array>' if np.ndim(value) else repr(value)}"
 
 
-class DeepSetClassifier(SearchedLength, LearnsFromStreams, ClassifierMixin, DeepEstimator):
+class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEstimator):
     """Base of the classifiers that learn from one label per sample."""
 
     _parameter_constraints = {

@@ -1,4 +1,4 @@
-"""How long the single-label deep classifiers train."""
+"""How long the deep classifiers train."""
 
 import math
 import warnings
@@ -24,7 +24,7 @@ MOST_SCORES, FEWEST_MONITORED = 1 << 27, 256
 
 
 class SearchedLength:
-    """Train for the epochs that were asked for, or for as many as held-out samples advise."""
+    """Find the number of epochs by samples that are held out for it."""
 
     #: What a search found, for a fit that goes on.
     _found_epochs = None
@@ -39,6 +39,26 @@ class SearchedLength:
         open_ended &= training.scheduler_of(self.callbacks) is None
         auto = self.max_epochs == "auto" and self._recipe.searched
         return auto and open_ended and resume is None
+
+    def _search(self, train, valid):
+        """Train on a part of the data; return the callback that knows the epoch that was best.
+
+        None where the training was interrupted.
+        """
+        self._train(train, valid, self._n_outputs, None, "search")
+        return None if self.net_.interrupted_ else dict(self.net_.callbacks_)["best_epoch"]
+
+    def _few_enough(self, rows):
+        """Return held-out rows, of many classes some only, whose scores fit into memory."""
+        most = max(MOST_SCORES // len(self.classes_), FEWEST_MONITORED)
+        return rows[:: -(-len(rows) // most)]
+
+
+class LabelLength(SearchedLength):
+    """Train on single labels for the epochs that were asked for, or that a search advises."""
+
+    def _search_metric(self):
+        return "valid_calibrated_likelihood", self._likelihood
 
     def _fit_searched(
         self, inputs, target, weight, train, random_state, checkpoint, resume, n_folds
@@ -60,10 +80,9 @@ class SearchedLength:
                 self._training_set(inputs, target, weight, rows, rows is kept)
                 for rows in (kept, self._few_enough(out))
             ]
-            self._train(*parts, len(self.classes_), None, "search")
-            if self.net_.interrupted_:
+            best = self._search(*parts)
+            if best is None:
                 return False
-            best = dict(self.net_.callbacks_)["best_epoch"]
             epochs = best.best_epoch_
             self._warn_of_chance(best.best_)
             self._calibrate_out_of_fold(inputs, target, weight, folds, epochs, trained=True)
@@ -78,11 +97,6 @@ class SearchedLength:
     def _epochs_on_all(self, epochs, share):
         """Return how long to train on all data where `epochs` were best on a share of them."""
         return epochs
-
-    def _few_enough(self, rows):
-        """Return held-out rows, of many classes some only, whose scores fit into memory."""
-        most = max(MOST_SCORES // len(self.classes_), FEWEST_MONITORED)
-        return rows[:: -(-len(rows) // most)]
 
     def _warn_of_chance(self, likelihood):
         """Warn where held-out labels are no likelier than by the shares of the classes."""

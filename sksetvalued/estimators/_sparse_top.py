@@ -150,31 +150,15 @@ class SparseTopClassifier(PlainState, DeepLabelSetClassifier, rule=AverageK):
         size="predicted",
         loss_params=None,
         calibration_fraction=0.1,
-        max_epochs=50,
-        lr=1e-3,
-        weight_decay=1e-2,
-        lr_schedule=None,
         **training,
     ):
-        super().__init__(
-            max_epochs=max_epochs,
-            lr=lr,
-            weight_decay=weight_decay,
-            lr_schedule=lr_schedule,
-            **training,
-        )
+        super().__init__(**training)
         self.loss = loss
         self.size = size
         self.loss_params = loss_params
         self.calibration_fraction = calibration_fraction
 
     # -- training ---------------------------------------------------------------------------
-
-    @property
-    def _recipe(self):
-        recipe = super()._recipe._replace(dropout=None)
-        # Larger batches were not measured with several labels.
-        return recipe._replace(n_batches=32, largest_batch=min(recipe.largest_batch, 256))
 
     def _criterion(self, n_samples, generator=None):
         criterion = super()._criterion(n_samples, generator)
