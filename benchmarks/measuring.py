@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import gc
 import importlib.metadata
+import io
 import json
 import lzma
 import os
@@ -19,6 +20,7 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 import numpy as np
 import torch
+from PIL import Image
 
 from sksetvalued.operators import instruction_set
 
@@ -238,7 +240,8 @@ def write_json(path, results):
     """Write results where the reports find them, compressed if the name ends in ``.xz``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     content = (json.dumps(results, indent=1) + "\n").encode()
-    path.write_bytes(lzma.compress(content) if path.suffix == ".xz" else content)
+    packed = path.suffix == ".xz"
+    path.write_bytes(lzma.compress(content, preset=lzma.PRESET_EXTREME) if packed else content)
 
 
 def read_json(path):
@@ -254,6 +257,17 @@ def rounded(value, digits=4):
     if isinstance(value, list):
         return [rounded(item, digits) for item in value]
     return float(f"{value:.{digits}g}") if isinstance(value, float) else value
+
+
+def save_picture(figure, path, n_colours=48):
+    """Write a figure of matplotlib as a small file: lines and letters need few colours."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=80)
+    # The method that keeps the colours of thin lines.
+    method = Image.Quantize.MAXCOVERAGE
+    image = Image.open(drawn).convert("RGB").quantize(n_colours, method=method, dither=0)
+    image.save(path, optimize=True)
 
 
 def link(picture, page):

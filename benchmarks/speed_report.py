@@ -171,8 +171,7 @@ def plot(results, path):
         axis.set(xlabel=label, ylabel="CPU ms, forward + backward")
         if axis.lines:
             axis.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.1))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=80)
+    measuring.save_picture(figure, path)
     plt.close(figure)
 
 

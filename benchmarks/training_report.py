@@ -111,8 +111,7 @@ def plot(results, path):
     for axis in axes:
         if axis.lines:
             axis.legend(fontsize=8)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=80)
+    measuring.save_picture(figure, path)
     plt.close(figure)
 
 
