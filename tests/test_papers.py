@@ -396,7 +396,7 @@ def test_noise_of_the_pack_stays_in_its_superclass_and_out_of_the_test_set(tmp_p
 
 
 def test_sizes_are_recorded_by_training_samples_of_the_true_class():
-    from benchmarks.papers.measure import figures
+    from benchmarks.papers.measure import by_shots
 
     class Fitted:
         classes_ = np.array(["a", "b", "c"])
@@ -405,12 +405,12 @@ def test_sizes_are_recorded_by_training_samples_of_the_true_class():
     rng = np.random.default_rng(0)
     y = rng.choice(Fitted.classes_, 50)
     sets = rng.random((50, 3)) < 0.5
-    recorded = figures(Fitted, sets, y, "macro", every_size=True)
+    recorded = by_shots(Fitted, sets, y, every_size=True)
     for label, counts, mean in zip("abc", recorded["set_sizes"], recorded["shot_sizes"].values()):
         sizes = sets[y == label].sum(1).tolist()
         assert counts == [sizes.count(size) for size in range(max(sizes) + 1)]
         assert mean == pytest.approx(np.mean(sizes), abs=1e-4)
-    assert recorded.keys() - figures(Fitted, sets, y, "macro").keys() == {"set_sizes"}
+    assert recorded.keys() - by_shots(Fitted, sets, y, every_size=False).keys() == {"set_sizes"}
 
 
 def test_level_sets_do_not_tell_the_false_classes_apart(monkeypatch):

@@ -78,16 +78,12 @@ def run_task(experiment, task, folder):
     with warnings.catch_warnings():
         # A class of the test data that no training sample has is a miss, as it should be.
         warnings.simplefilter("ignore", UserWarning)
-        cells = [
-            figures(
-                clf,
-                RULES[rule](clf, k, split.X_val, X),
-                y,
-                experiment.average,
-                every_size=test and (rule, k) == experiment.pictured,
-            )
-            for rule, k in task["cells"]
-        ]
+        cells = []
+        for rule, k in task["cells"]:
+            sets = RULES[rule](clf, k, split.X_val, X)
+            cells.append(figures(clf, sets, y, experiment.average))
+            if test:
+                cells[-1] |= by_shots(clf, sets, y, (rule, k) == experiment.pictured)
     top_1 = round(float(clf.score(X, y)), 5)
     return {"task": task, "seconds": round(seconds, 2), "top_1": top_1, "cells": cells}
 
@@ -112,23 +108,28 @@ def build(experiment, task):
     return cls(task["k"] or experiment.ks[0], **params, random_state=task["seed"])
 
 
-def figures(clf, sets, y, average, every_size=False):
-    """Return coverage and average size, on long tails by shot group too.
-
-    With `every_size` also how many sets there are of 0, 1, ... classes, for true classes with few,
-    medium and many training samples.
-    """
+def figures(clf, sets, y, average):
+    """Return coverage and average size."""
     coverage = set_coverage_score(y, sets, average=average, labels=clf.classes_)
-    result = {"coverage": round(float(coverage), 5), "size": round(average_set_size(sets), 4)}
-    if np.ptp(clf.class_counts_):
-        shots = shot_coverage_score(y, sets, class_counts=clf.class_counts_, labels=clf.classes_)
-        result["shots"] = {n: round(v, 5) for n, v in shots.items() if not np.isnan(v)}
-        sizes = sets.sum(1)
-        if np.ptp(sizes):
-            groups = np.digitize(clf.class_counts_[np.searchsorted(clf.classes_, y)], (20, 101))
-            by_group = [sizes[groups == g] for g in range(3)]
-            means = {n: round(float(s.mean()), 4) for n, s in zip(SHOTS, by_group) if len(s)}
-            result["shot_sizes"] = means
-            if every_size:
-                result["set_sizes"] = [np.bincount(s).tolist() for s in by_group]
+    return {"coverage": round(float(coverage), 5), "size": round(average_set_size(sets), 4)}
+
+
+def by_shots(clf, sets, y, every_size):
+    """Return coverage and average size for true classes with few, medium and many samples.
+
+    With `every_size` also how many sets there are of 0, 1, ... classes. Nothing where classes have
+    equally many training samples.
+    """
+    if not np.ptp(clf.class_counts_):
+        return {}
+    shots = shot_coverage_score(y, sets, class_counts=clf.class_counts_, labels=clf.classes_)
+    result = {"shots": {n: round(v, 5) for n, v in shots.items() if not np.isnan(v)}}
+    sizes = sets.sum(1)
+    if np.ptp(sizes):
+        groups = np.digitize(clf.class_counts_[np.searchsorted(clf.classes_, y)], (20, 101))
+        by_group = [sizes[groups == g] for g in range(3)]
+        means = {n: round(float(s.mean()), 4) for n, s in zip(SHOTS, by_group) if len(s)}
+        result["shot_sizes"] = means
+        if every_size:
+            result["set_sizes"] = [np.bincount(s).tolist() for s in by_group]
     return result
