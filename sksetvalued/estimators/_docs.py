@@ -16,10 +16,10 @@ backbone : None, tuple of int, str, nn.Module or callable, default=None
 backbone_params : dict, default=None
     Arguments of a named or callable backbone; of "hf/" the values of its configuration, and
     ``"pooling"``: "mean" (the default), "cls", "last", "max" or "pooler". Perceptrons and the
-    small convolutional network are trained with ``{{"dropout": 0.3}}`` unless it says otherwise,
+    small convolutional network are trained with ``{"dropout": 0.3}`` unless it says otherwise,
     perceptrons on up to 500 columns with less where there are many samples for each: at most
     40 n_features / n_samples.
-    ``{{"hidden": (64,)}}`` are other widths of a perceptron.
+    ``{"hidden": (64,)}`` are other widths of a perceptron.
 weights : str or path, default=None
     Name of torchvision weights; "pretrained", the weights that a name of timm or Hugging Face
     stands for; or path of a state dict of the backbone (of "hf/" also of a folder).
@@ -29,7 +29,7 @@ normalization : None, "imagenet" or pair (mean, std), default=None
 transform : callable or dict, default=None
     Applied to each image; a dict has the keys "train" and "eval". When the evaluation transform
     returns several views of an image, predictions combine them.
-max_epochs : int or "auto", default={max_epochs}
+max_epochs : int or "auto", default="auto"
     Passes over the training data. "auto" lets their number follow the data where the network is a
     perceptron and the schedule "averaged" or None: a fifth of each class (or
     `validation_fraction`) is held out until the likelihood of its labels, at the temperature that
@@ -37,21 +37,20 @@ max_epochs : int or "auto", default={max_epochs}
     the best number of epochs. Where samples have several labels, it is a fifth of the samples,
     and the micro-F1 of the sets. The small convolutional network takes 16 epochs, more where these
     are fewer than 1,250 batches, models of Hugging Face with their weights 5, other networks 50.
-lr : float or "auto", default={lr}
+lr : float or "auto", default="auto"
     Learning rate, the initial one if there is a schedule, the largest one of "one_cycle". "auto"
     is 4e-3 for perceptrons, 1e-2 for the small convolutional network, 5e-5 for models of Hugging
     Face with their weights and 3e-3 for others.
 batch_size : int or "auto", default="auto"
     "auto" makes about 32 batches an epoch, of 32 to 256 samples, and of at most 64 for the small
     convolutional network. For perceptrons on up to 500 columns it makes 16 batches of 32 to 512
-    samples. A few more go into each where few samples
-    would be left over for the last.
-optimizer : {{"adamw", "adam", "sgd"}} or class, default="adamw"
+    samples. A few more go into each where few would be left over for the last.
+optimizer : {"adamw", "adam", "sgd"} or class, default="adamw"
     "sgd" has Nesterov momentum 0.9. Arguments go to `net_params`, as ``optimizer__momentum``.
-weight_decay : float or None, default={weight_decay}
+weight_decay : float or None, default=None
     Weight decay of the optimizer. None is, with "adamw", 0.1 for tables, 0.01 for the small
     convolutional network and 0.2 for others on images; otherwise the optimizer's own default.
-lr_schedule : None, str, sequence of int, dict or callable, default={lr_schedule}
+lr_schedule : None, str, sequence of int, dict or callable, default="auto"
     "averaged" is a constant rate after a short warm-up, with averaged weights, which are as good
     after any epoch as those of a falling rate after the last; "cosine" and "one_cycle" are those
     of torch. "auto" is "averaged" for perceptrons, "one_cycle" for the small convolutional
@@ -74,7 +73,7 @@ callbacks : list, default=None
     an epoch, on the validation set.
 device : str, default="auto"
     "auto" is CUDA where there is one.
-precision : {{"float32", "bf16"}}, default="float32"
+precision : {"float32", "bf16"}, default="float32"
     "bf16" runs the network under autocast; losses compute in single precision.
 compile : bool, default=False
     Compile the network with ``torch.compile``.
@@ -115,28 +114,19 @@ instruction_set_ : str or None
 def _spell_out(init, base):
     """Give a constructor that ends in ``**training`` the parameters of its base to show.
 
-    scikit-learn, `help` and notebooks read them from the signature. A parameter of the base that
-    the constructor has itself, for another default, keeps its place among those of the base.
+    scikit-learn, `help` and notebooks read them from the signature.
     """
     own = dict(inspect.signature(init).parameters)
     del own["training"]
     shared = dict(inspect.signature(base).parameters)
     del shared["self"]
-    names = [name for name in own if name not in shared] + list(shared)
-    init.__signature__ = inspect.Signature([(shared | own)[name] for name in names])
+    init.__signature__ = inspect.Signature([*own.values(), *shared.values()])
 
 
 def with_training_parameters(cls):
     """Put the shared parameters into the signature of an estimator, and into its docstring."""
     _spell_out(cls.__init__, super(cls, cls).__init__)
-    defaults = {
-        name: repr(p.default).replace("'", '"')
-        for name, p in inspect.signature(cls).parameters.items()
-    }
-    parts = {
-        "{training}": TRAINING_PARAMETERS.format(**defaults),
-        "{fitted}": FITTED_ATTRIBUTES,
-    }
+    parts = {"{training}": TRAINING_PARAMETERS, "{fitted}": FITTED_ATTRIBUTES}
     doc = inspect.cleandoc(cls.__doc__)
     for mark, text in parts.items():
         doc = doc.replace(mark, text)
