@@ -216,6 +216,7 @@ def write(page):
     parts += [EQUAL_SIZE, *sizes(results), "", SINGLES, *dear(results), ""]
     for result in results:
         parts += [f"## {name_of(result)}\n", *table(result), ""]
+    page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text("\n".join(parts).rstrip() + "\n")
 
 

@@ -19,7 +19,6 @@ PAGES = {
 def write_pages(app):
     """Write the pages and their pictures, unless they are newer than all they are made from."""
     folder = Path(app.srcdir) / "measured"
-    folder.mkdir(exist_ok=True)
     for name, (script, sources) in PAGES.items():
         page = folder / name
         made_from = [*BENCHMARKS.glob(sources), *(BENCHMARKS / "results").glob(sources)]

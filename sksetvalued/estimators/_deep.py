@@ -238,7 +238,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         raise NotImplementedError
 
     def _search_metric(self):
-        """Return the same of what finds the number of epochs."""
+        """Return the same for the metric that finds the number of epochs."""
         return self._monitor_metric()
 
     def _labels_of(self, target):
