@@ -5,13 +5,14 @@ from sklearn.utils.estimator_checks import estimator_checks_generator, parametri
 
 from sksetvalued import AverageKClassifier, TopKClassifier
 
-SINGLE_PRECISION = (
-    "training is in single precision and draws batches and noise at random: weights and "
-    "repetitions agree to rounding or in law only (test_estimators.py checks the former)"
+DRAWN_BY_ROWS = (
+    "batches, dropout and noise are drawn for rows, and of repeated rows some are held out while "
+    "their copies are trained on: another network, by up to 0.97 in a probability. Where none of "
+    "these acts, weights and repetitions agree up to single precision (test_estimators.py)"
 )
 EXPECTED_FAILURES = {
-    "check_sample_weight_equivalence_on_dense_data": SINGLE_PRECISION,
-    "check_sample_weight_equivalence_on_sparse_data": SINGLE_PRECISION,
+    "check_sample_weight_equivalence_on_dense_data": DRAWN_BY_ROWS,
+    "check_sample_weight_equivalence_on_sparse_data": DRAWN_BY_ROWS,
 }
 
 DEFAULTS = [TopKClassifier(), AverageKClassifier()]
@@ -53,10 +54,8 @@ def short_checks(estimators):
     return [
         case
         for estimator in estimators
-        for case in estimator_checks_generator(
-            estimator, expected_failed_checks=EXPECTED_FAILURES, mark="xfail"
-        )
-        if getattr(case, "values", case)[1].func.__name__ not in LONG
+        for case in estimator_checks_generator(estimator)
+        if case[1].func.__name__ not in LONG
     ]
 
 

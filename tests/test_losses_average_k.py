@@ -203,6 +203,16 @@ def test_false_classes_of_probability_zero_come_before_true_ones(weight):
     assert chosen.tolist() == [[False, True, False], [True, False, False]]
 
 
+@pytest.mark.parametrize(
+    "loss",
+    [AverageKLoss(2), ExpectedPositiveLoss(2), ROLELoss(2, n_samples=4, n_classes=3)],
+    ids=lambda loss: type(loss).__name__,
+)
+def test_losses_that_couple_samples_say_that_no_single_one_has_a_loss(loss):
+    with pytest.raises(NotImplementedError, match=rf"^{type(loss).__name__} .*sample_losses"):
+        loss.sample_losses(torch.zeros(4, 3), torch.tensor([0, 1, 2, 0]))
+
+
 def test_function_twin_of_assume_negative_takes_weights():
     scores, _, _, target = draw(N, L)
     weight = torch.tensor([2.0, 0.0, 1.0, 0.5])

@@ -254,8 +254,17 @@ class SetLoss(nn.Module):
         Returns
         -------
         losses : Tensor of shape (n_samples,)
+
+        Raises
+        ------
+        NotImplementedError
+            If the class defines none, as where the samples of a batch are coupled.
         """
-        raise NotImplementedError
+        raise NotImplementedError(
+            f"{type(self).__name__} defines no sample_losses: call the loss itself, with "
+            'reduction="none" for terms whose mean is the loss; a loss of your own defines '
+            "sample_losses or forward."
+        )
 
     def forward(self, input, target, sample_weight=None):
         """Return the reduced loss.

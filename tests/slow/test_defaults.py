@@ -50,7 +50,6 @@ def records(folder):
             "average_k",
             "ambiguous",
             marks=pytest.mark.xfail(
-                strict=True,
                 reason="a logistic regression is the truth of these data, and 1.5 points ahead",
             ),
         ),
