@@ -9,9 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from sksetvalued.operators._dispatch import _import_kernels, choose, kernels, needs_reference
 
-needs_kernels = pytest.mark.skipif(
-    kernels is None, reason="no C++ compiler was found when the package was installed"
-)
+needs_kernels = pytest.mark.skipif(kernels is None, reason="the kernels are not built")
 
 SCORES = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
 TARGET = torch.arange(4)

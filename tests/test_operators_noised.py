@@ -366,7 +366,7 @@ def test_rows_and_draws_of_the_kernels_are_independent(kernel):
         assert abs(torch.corrcoef(pairs.T)[0, 1]) < 5 / len(pairs) ** 0.5
 
 
-@pytest.mark.skipif(kernels is None, reason="kernels were not built")
+@pytest.mark.skipif(kernels is None, reason="the kernels are not built")
 @pytest.mark.parametrize("n_classes", [7, 100, 1000, 5000])
 def test_kernels_find_all_k_of_which_the_last_is_the_kth(n_classes):
     scores = torch.randn(40, n_classes, generator=generator())
@@ -393,7 +393,7 @@ def test_a_generator_fixes_the_draws_and_the_default_one_is_left_alone(kernels, 
         assert torch.equal(select_noised(scores, 6, 1.0, 3)[0], drawn[0][0])
 
 
-@pytest.mark.skipif(kernels is None, reason="kernels were not built")
+@pytest.mark.skipif(kernels is None, reason="the kernels are not built")
 def test_noise_that_kernels_cannot_hold_is_left_to_the_reference():
     scores = torch.randn(3, 1000, generator=generator())
     for epsilon in (1e-30, 1e30):

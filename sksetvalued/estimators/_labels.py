@@ -76,7 +76,9 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
         y : array-like of shape (n_samples,)
             Class labels, of any type that scikit-learn accepts.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the samples; a weight of zero removes a sample.
+            Weights of the samples; a weight of zero removes a sample. Where the number of epochs
+            is searched, a row that is repeated can fall both into the part that is trained on and
+            into the one held out, which a row of weight 2 cannot: the models differ.
         checkpoint : path-like, default=None
             File that keeps the state of the training after each epoch, or a folder of such files,
             one for each fit. A fit that was killed, when it is called again with the same
