@@ -389,9 +389,11 @@ def test_layers_may_be_frozen_for_the_first_epochs(data):
 # -- gradients ------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("n_samples", [240, 235])
-def test_gradients_of_several_batches_make_the_update_of_one(data, n_samples):
+def test_gradients_of_several_batches_make_the_update_of_one(data, n_samples, weighted):
     X, y = (part[:n_samples] for part in data)
+    weight = np.random.default_rng(0).exponential(size=n_samples) ** 2 if weighted else None
     norms = []
 
     class Norms(Callback):
@@ -400,13 +402,23 @@ def test_gradients_of_several_batches_make_the_update_of_one(data, n_samples):
 
     params = {"optimizer": "sgd", "lr": 0.05, "callbacks": [Norms()]}
     params |= {"backbone_params": {"dropout": 0.0}, "lr_schedule": "averaged"}
-    whole = classifier(batch_size=60, **params).fit(X, y)
+    whole = classifier(batch_size=60, **params).fit(X, y, sample_weight=weight)
     of_one, norms[:] = list(norms), []
     steps = {"gradient_accumulation_steps": 4}
-    parts = classifier(batch_size=15, net_params=steps, **params).fit(X, y)
+    parts = classifier(batch_size=15, net_params=steps, **params).fit(X, y, sample_weight=weight)
     np.testing.assert_allclose(norms, of_one, rtol=1e-3)
     for name, value in weights_of(whole).items():
         torch.testing.assert_close(weights_of(parts)[name], value, rtol=1e-4, atol=1e-5)
+
+
+def test_the_validation_loss_is_the_weighted_mean_of_all_samples(data):
+    X, y = data
+    weight = np.random.default_rng(0).exponential(size=len(y)) ** 2
+    params = {"validation_fraction": 0.5, "batch_size": 16, "max_epochs": 1}
+    clf = classifier(**params).fit(X, y, sample_weight=weight)
+    _, held = split_per_class(y, 0.5, np.random.RandomState(clf._seed))
+    expected = log_loss(y[held], clf.predict_proba(X[held]), sample_weight=weight[held])
+    assert clf.history_[-1, "valid_loss"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_accumulation_says_what_it_cannot_do(data):

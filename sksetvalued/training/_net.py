@@ -6,6 +6,7 @@ import math
 import time
 from itertools import islice
 
+import numpy as np
 import torch
 from skorch import NeuralNet
 from skorch.callbacks import Callback, EpochScoring, LRScheduler
@@ -26,6 +27,12 @@ def _defines(callback, hook):
     if isinstance(callback, EpochScoring) and hook == "on_batch_end":
         return False  # it would keep outputs, which are not what is scored
     return getattr(type(callback), hook, None) is not getattr(Callback, hook)
+
+
+def _mass(batch):
+    """Return what a batch counts in a mean over batches: its samples, or their weights."""
+    target, weight, _ = batch[1]
+    return len(target) if weight is None else weight.sum()
 
 
 class SetNet(NeuralNet):
@@ -227,18 +234,18 @@ class SetNet(NeuralNet):
     def _accumulate(self, batch, **fit_params):
         """Take the gradients of a batch into their mean, and update after enough batches.
 
-        Each sample counts alike, so that the update is that of one batch of all samples.
+        Samples count by their weights, so that the update is that of one batch of all samples.
         """
         self._forget_gradients()
         step = self.train_step_single(batch, **fit_params)
-        held, n_batches, n_samples = self._held
-        size = len(batch[1][0])
-        n_samples += size
+        held, n_batches, total = self._held
+        mass = float(_mass(batch))
+        total += mass
         for parameter in self._updated():
             if parameter.grad is not None:
                 mean = held.setdefault(parameter, torch.zeros_like(parameter.grad))
-                mean.lerp_(parameter.grad, size / n_samples)
-        self._held = held, n_batches + 1, n_samples
+                mean.lerp_(parameter.grad, mass / total)
+        self._held = held, n_batches + 1, total
         if n_batches + 1 == self.gradient_accumulation_steps:
             self._update_by_held(batch)
         return step
@@ -292,12 +299,13 @@ class SetNet(NeuralNet):
             return
         if not training and self._monitors_metric():
             self.monitor.reset()
-        start, losses, sizes = time.perf_counter(), [], []
+        start, losses, sizes, masses = time.perf_counter(), [], [], []
         for batch in self._batches(iterator, training):
             self.notify("on_batch_begin", batch=batch, training=training)
             step = step_fn(batch, **fit_params)
             losses.append(step["loss"].detach())
             sizes.append(len(batch[1][0]))
+            masses.append(_mass(batch))
             if self._hooks["on_batch_end"]:
                 self._record_batch(prefix, losses[-1].item(), sizes[-1])
                 self.notify("on_batch_end", batch=batch, training=training, **step)
@@ -308,7 +316,7 @@ class SetNet(NeuralNet):
             self._processes.agree(self.module_, self.criterion_)
         for average in self._averages if training else ():
             average.on_trained(self)
-        self._record_epoch(prefix, losses, sizes, time.perf_counter() - start)
+        self._record_epoch(prefix, losses, sizes, masses, time.perf_counter() - start)
 
     def _batches(self, iterator, training):
         batches = iterator
@@ -323,14 +331,13 @@ class SetNet(NeuralNet):
         self.history.record_batch(f"{prefix}_loss", loss)
         self.history.record_batch(f"{prefix}_batch_size", size)
 
-    def _record_epoch(self, prefix, losses, sizes, seconds):
+    def _record_epoch(self, prefix, losses, sizes, masses, seconds):
         losses = torch.stack(losses).cpu()
         if self._keeps_batches and not self._hooks["on_batch_end"]:
             for loss, size in zip(losses.tolist(), sizes, strict=True):
                 self.history.new_batch()
                 self._record_batch(prefix, loss, size)
-        sizes = torch.tensor(sizes, dtype=torch.float64)
-        loss = float(losses.double() @ sizes / sizes.sum())
+        loss = float(np.average(losses, weights=[float(mass) for mass in masses]))
         monitored = prefix == "valid" and self._monitors_metric()
         metric = self.monitor.compute() if monitored else None
         if self._processes is not None:
