@@ -197,6 +197,17 @@ def test_smoothing_is_taken_out_exactly_and_keeps_the_order_of_what_has_nothing_
     assert np.exp(back[gone]).max() < 1e-40
 
 
+def test_weights_of_all_classes_serve_where_some_are_missing():
+    """As they are in a fold of a cross-validation, of a class of few samples."""
+    rng = np.random.default_rng(3)
+    X, y = rng.normal(size=(40, 3)), np.arange(40) % 3
+    params = {"max_epochs": 2, "random_state": 0}
+    weight = {0: 2.0, 1: 0.5, 2: 1.5, 9: 7.0}
+    fold = TopKClassifier(1, class_weight=weight, **params).fit(X, y)
+    known = TopKClassifier(1, class_weight={0: 2.0, 1: 0.5, 2: 1.5}, **params).fit(X, y)
+    np.testing.assert_array_equal(fold.decision_function(X), known.decision_function(X))
+
+
 def test_class_weights_are_weights_of_samples_and_never_counts(tmp_path):
     rng = np.random.default_rng(2)
     y = np.repeat(np.array(list("abcdef")), COUNTS)
@@ -216,7 +227,7 @@ def test_class_weights_are_weights_of_samples_and_never_counts(tmp_path):
     plain = AverageKClassifier(2, **params).fit(X, y)
     one = AverageKClassifier(2, class_weight={"a": 1.0}, **params).fit(X, y)
     assert one.threshold_ == pytest.approx(plain.threshold_, rel=1e-4)
-    cases = (({"a": 0}, "finite numbers > 0"), ({"x": 1}, "not among the classes"))
+    cases = (({"a": 0}, "finite numbers > 0"), ({"x": 1}, r"class_weight .* \['x'\]"))
     for bad, match in cases:
         with pytest.raises(ValueError, match=match):
             TopKClassifier(2, class_weight=bad).fit(X, y)

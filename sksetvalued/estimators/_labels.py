@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch.utils.data import Dataset
 
 from .. import training
-from .._arrays import as_labels, check_comparable
+from .._arrays import as_labels, as_numbers, check_comparable
 from .._predict import labels_of_sets
 from .._sets import SetMask
 from ..inputs import Inputs, Stream, check_pairs, dataset_targets, input_kind
@@ -188,13 +188,13 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
     def _dataset_targets(self, X):
         return dataset_targets(X)
 
-    def _encode(self, y, name="y"):
+    def _encode(self, y):
         """Return class indices; every label must be among `classes_`."""
-        check_comparable(y, name, self.classes_, "classes_")
+        check_comparable(y, "y", self.classes_, "classes_")
         unseen = np.setdiff1d(y, self.classes_)
         if len(unseen):
             raise ValueError(
-                f"{name} holds labels that are not among the classes of this "
+                f"y holds labels that are not among the classes of this "
                 f"{type(self).__name__}: {unseen[:10].tolist()}; it knows "
                 f"{self.classes_[:10].tolist()}{'...' if len(self.classes_) > 10 else ''}. "
                 "Name all of them in `classes` at the first call, or fit anew."
@@ -263,13 +263,24 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
         weight = np.ones(len(self.classes_))
         if isinstance(self.class_weight, dict):
             labels = as_labels(list(self.class_weight), "class_weight")
-            given = np.array(list(self.class_weight.values()), dtype=float)
+            check_comparable(labels, "class_weight", self.classes_, "classes_")
+            given = as_numbers(list(self.class_weight.values()), "class_weight")
             if not (np.isfinite(given).all() and (given > 0).all()):
                 raise ValueError(
                     f"class_weight={self.class_weight!r} must hold finite numbers > 0; leave the "
                     "samples of a class out to ignore it."
                 )
-            weight[self._encode(labels, "class_weight")] = given
+            unknown = np.setdiff1d(labels, self.classes_)
+            unnamed = np.setdiff1d(self.classes_, labels)
+            # A dict of all classes is good for a fold, where some are missing.
+            if len(unknown) and len(unnamed):
+                raise ValueError(
+                    f"class_weight names labels that do not occur, {unknown[:10].tolist()}, and "
+                    f"not all that do, such as {unnamed[:10].tolist()}: leave the former out, or "
+                    "name the latter too."
+                )
+            known = np.isin(labels, self.classes_)
+            weight[np.searchsorted(self.classes_, labels[known])] = given[known]
         else:
             weight = self._positive_counts.sum() / (len(weight) * self._positive_counts)
         self._log_label_weight = np.log(weight)
