@@ -53,6 +53,25 @@ def test_values_stored_twice_are_added():
     torch.testing.assert_close(layer(batch), layer(dense))
 
 
+@pytest.mark.parametrize("cls", [TopKClassifier, SparseTopClassifier])
+def test_a_fit_does_not_depend_on_how_values_are_stored(cls):
+    """Halves in two places, in any order, and zeros that are stored, are values like others."""
+    X, y = table()
+    odd = X.tocoo()
+    rows, columns = np.meshgrid(np.arange(0, X.shape[0], 3), [1, 200], indexing="ij")
+    parts = [(odd.data / 2, odd.row, odd.col)] * 2 + [(0.0 * rows, rows, columns)]
+    values, row, column = (np.concatenate([np.ravel(p) for p in part]) for part in zip(*parts))
+    order = np.random.default_rng(0).permutation(len(row))
+    order = order[np.argsort(row[order], kind="stable")]
+    starts = np.searchsorted(row[order], np.arange(X.shape[0] + 1))
+    odd = sp.csr_matrix((values[order], column[order], starts), X.shape)
+    assert odd.nnz > 2 * X.nnz
+    assert (odd != X).nnz == 0
+    clf, other = (cls(max_epochs=2, random_state=0).fit(x, y) for x in (X, odd))
+    np.testing.assert_array_equal(clf.decision_function(X), other.decision_function(X))
+    np.testing.assert_array_equal(clf.decision_function(X), clf.decision_function(odd))
+
+
 @pytest.mark.parametrize("by_columns", [True, False])
 @pytest.mark.parametrize("rows", [slice(0, 50), slice(0, 1)])
 def test_a_perceptron_maps_sparse_rows_as_it_maps_dense_ones(rows, by_columns):

@@ -9,6 +9,7 @@ from scipy.sparse.linalg import norm
 from sklearn.preprocessing import normalize
 
 from .._arrays import to_tensor
+from .._sets import without_zeros
 from ._base import ColumnStatistics, Inputs
 
 #: Entries that are summed together, in double: few enough to stay in the processor's cache.
@@ -281,7 +282,8 @@ class SparseInputs(Inputs):
     def __init__(self, data, dtype=None, keep_sparse=False):
         if dtype is not None:
             data = data.astype(torch.empty(0, dtype=dtype).numpy().dtype, copy=False)
-        self.data = data
+        # The spread of a column, and the density, are those of what is stored.
+        self.data = data = without_zeros(data)
         self.keep_sparse = keep_sparse and data.nnz <= self.largest_density * np.prod(
             data.shape, dtype=float
         )
