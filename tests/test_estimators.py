@@ -703,6 +703,12 @@ def test_bad_data_is_named(estimator, data):
         fast(estimator).fit(X, y[:-1])
     with pytest.raises(ValueError, match="sample_weight must not be zero"):
         fast(estimator).fit(X, y, sample_weight=np.zeros(len(y)))
+    for size in (1e-40, 1e-300, 1e35, 1e300):
+        # Not that the loss is nan, as it would be in single precision.
+        with pytest.raises(
+            ValueError, match=f"sample_weight.* got .*{size:.0e}".replace("+", ".")
+        ):
+            fast(estimator).fit(X, y, sample_weight=np.full(len(y), size))
     clf = fast(estimator).fit(X, y)
     with pytest.raises(ValueError, match="5 features"):
         clf.predict_set(X[:, :3])

@@ -235,8 +235,7 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
         return np.sort(order), *parts
 
     def _training_set(self, inputs, y, weight, indices, training):
-        if weight is not None:
-            weight = torch.from_numpy(weight[indices]).float()
+        weight = self._training_weights(weight, indices)
         inputs = inputs.subset(indices, training=training)
         return TrainingSet(inputs, SparseInputs(y[indices], torch.float32), weight)
 

@@ -288,8 +288,7 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
     def _training_set(self, inputs, target, weight, indices, in_training):
         if in_training and self._log_label_weight is not None:
             weight = np.exp(self._log_label_weight)[target] * (1.0 if weight is None else weight)
-        if weight is not None:
-            weight = torch.from_numpy(weight[indices]).float()
+        weight = self._training_weights(weight, indices)
         inputs, n_whole = inputs.subset(indices, training=in_training), len(target)
         return TrainingSet(inputs, torch.from_numpy(target[indices]), weight, n_whole=n_whole)
 

@@ -13,6 +13,9 @@ from ..training import is_perceptron
 #: Types of tables that are taken as they are.
 FLOATS = (np.float64, np.float32)
 
+#: Weights whose sums and products with losses are numbers in single precision.
+WEIGHTS = (1e-30, 1e30)
+
 
 class TakesSamples:
     """Checks of samples, at `fit` and after it, for an estimator of the parameters of all."""
@@ -138,16 +141,32 @@ class TakesSamples:
         return double and self.net_.device == "cpu" and self._built_in_network()
 
     def _check_weights(self, sample_weight, n_samples):
-        """Return the sample weights as float32, or None."""
+        """Return the sample weights in double precision, or None."""
         if sample_weight is None:
             return None
         sample_weight = as_numbers(sample_weight, "sample_weight")
         if not sample_weight.any():
-            raise ValueError("sample_weight must not be zero for every sample.")
-        weight = _check_sample_weight(
+            raise ValueError(
+                "sample_weight must not be zero for every sample; give one a positive weight."
+            )
+        return _check_sample_weight(
             sample_weight, np.empty((n_samples, 1)), dtype=np.float64, ensure_non_negative=True
         )
-        return weight
+
+    def _training_weights(self, weight, indices):
+        """Return the weights of some samples, which are not zero, for the loss; None if None."""
+        if weight is None:
+            return None
+        weight = weight[indices]
+        low, high = WEIGHTS
+        if not (weight.min() >= low and weight.max() <= high):
+            raise ValueError(
+                f"sample_weight, times class_weight, must be zero or lie in [{low:g}, {high:g}], "
+                "for the single precision of the training, got values in "
+                f"[{weight.min():g}, {weight.max():g}]: divide them by the largest, and set what "
+                "is too small to zero."
+            )
+        return torch.from_numpy(weight).float()
 
 
 def _holds_bytes(images):
