@@ -389,9 +389,12 @@ def test_layers_may_be_frozen_for_the_first_epochs(data):
 # -- gradients ------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("of_classes", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("n_samples", [240, 235])
-def test_gradients_of_several_batches_make_the_update_of_one(data, n_samples, weighted):
+def test_gradients_of_several_batches_make_the_update_of_one(
+    data, n_samples, weighted, of_classes
+):
     X, y = (part[:n_samples] for part in data)
     weight = np.random.default_rng(0).exponential(size=n_samples) ** 2 if weighted else None
     norms = []
@@ -402,6 +405,8 @@ def test_gradients_of_several_batches_make_the_update_of_one(data, n_samples, we
 
     params = {"optimizer": "sgd", "lr": 0.05, "callbacks": [Norms()]}
     params |= {"backbone_params": {"dropout": 0.0}, "lr_schedule": "averaged"}
+    if of_classes:
+        params["loss"] = torch.nn.CrossEntropyLoss(weight=torch.linspace(0.2, 5, N_CLASSES))
     whole = classifier(batch_size=60, **params).fit(X, y, sample_weight=weight)
     of_one, norms[:] = list(norms), []
     steps = {"gradient_accumulation_steps": 4}
@@ -737,6 +742,22 @@ def test_class_weights_come_in_any_form(precision, data):
     assert loss.weight.dtype == torch.float64
     for clf in fitted[1:]:
         assert same_weights(weights_of(clf), weights_of(fitted[0]))
+
+
+@pytest.mark.parametrize("cls", [torch.nn.CrossEntropyLoss, torch.nn.NLLLoss])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("ignored", [-100, 2])
+def test_weights_count_like_repeats_beside_those_of_the_classes(cls, reduction, ignored):
+    """And weights of one are as good as none."""
+    weight = torch.linspace(0.2, 5, N_CLASSES)
+    criterion = cls(weight=weight, ignore_index=ignored, reduction=reduction)
+    criterion = make_criterion(criterion, None, {})
+    scores = torch.randn(9, N_CLASSES, generator=torch.Generator().manual_seed(0))
+    target, repeats = torch.arange(9) % N_CLASSES, torch.arange(9) % 4
+    plain = criterion(scores, target)
+    torch.testing.assert_close(criterion(scores, target, torch.ones(9)), plain)
+    repeated = criterion(*(part.repeat_interleave(repeats, 0) for part in (scores, target)))
+    torch.testing.assert_close(criterion(scores, target, repeats.float()), repeated)
 
 
 def test_bad_arguments_of_a_criterion_are_named(data):

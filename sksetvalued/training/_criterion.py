@@ -27,6 +27,26 @@ OF_INDICATORS = (
 )
 
 
+#: Those of classes, which may have weights of their own.
+OF_CLASSES = (nn.CrossEntropyLoss, nn.NLLLoss)
+
+
+def batch_mass(criterion, target, sample_weight=None):
+    """Return what the mean of a criterion over a batch divides by.
+
+    That is the number of the samples or the sum of their weights, times those of their classes,
+    of zero where they are ignored, in torch's losses of classes.
+    """
+    own = getattr(criterion, "criterion", None)
+    unlike = isinstance(own, OF_CLASSES) and (own.weight is not None or own.ignore_index >= 0)
+    if unlike and target.ndim == 1:
+        mass = target != own.ignore_index
+        if own.weight is not None:
+            mass = mass * own.weight.to(target.device)[target * mass]
+        sample_weight = mass if sample_weight is None else mass * sample_weight
+    return len(target) if sample_weight is None else sample_weight.sum()
+
+
 class CriterionAdapter(nn.Module):
     """Give a torch criterion what estimators ask of a loss.
 
@@ -57,9 +77,7 @@ class CriterionAdapter(nn.Module):
 
     @property
     def log_class_weight(self):
-        weight = None
-        if isinstance(self.criterion, (nn.CrossEntropyLoss, nn.NLLLoss)):
-            weight = self.criterion.weight
+        weight = self.criterion.weight if isinstance(self.criterion, OF_CLASSES) else None
         if weight is None:
             return None
         weight = weight.detach().cpu().double()
@@ -118,7 +136,10 @@ class CriterionAdapter(nn.Module):
         if losses.ndim > 1:  # torch's losses of indicators have one term per label
             losses = losses.flatten(1)
             losses = losses.sum(1) if reduction == "sum" else losses.mean(1)
-        return reduce_loss(losses, reduction, sample_weight)
+        if reduction != "mean":
+            return reduce_loss(losses, reduction, sample_weight)
+        total = reduce_loss(losses, "sum", sample_weight)
+        return total / batch_mass(self, target, sample_weight)
 
 
 def make_criterion(loss, loss_params, supplied, targets="label"):

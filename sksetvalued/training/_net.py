@@ -14,6 +14,7 @@ from skorch.exceptions import SkorchException
 
 from ..networks import Network
 from ._callbacks import OWN, AveragedWeights, bare_callback, why_not_moved
+from ._criterion import batch_mass
 from ._data import TrainingSet, make_batches
 
 
@@ -27,12 +28,6 @@ def _defines(callback, hook):
     if isinstance(callback, EpochScoring) and hook == "on_batch_end":
         return False  # it would keep outputs, which are not what is scored
     return getattr(type(callback), hook, None) is not getattr(Callback, hook)
-
-
-def _mass(batch):
-    """Return what a batch counts in a mean over batches: its samples, or their weights."""
-    target, weight, _ = batch[1]
-    return len(target) if weight is None else weight.sum()
 
 
 class SetNet(NeuralNet):
@@ -239,7 +234,7 @@ class SetNet(NeuralNet):
         self._forget_gradients()
         step = self.train_step_single(batch, **fit_params)
         held, n_batches, total = self._held
-        mass = float(_mass(batch))
+        mass = float(batch_mass(self.criterion_, *batch[1][:2]))
         total += mass
         for parameter in self._updated():
             if parameter.grad is not None:
@@ -305,7 +300,7 @@ class SetNet(NeuralNet):
             step = step_fn(batch, **fit_params)
             losses.append(step["loss"].detach())
             sizes.append(len(batch[1][0]))
-            masses.append(_mass(batch))
+            masses.append(batch_mass(self.criterion_, *batch[1][:2]))
             if self._hooks["on_batch_end"]:
                 self._record_batch(prefix, losses[-1].item(), sizes[-1])
                 self.notify("on_batch_end", batch=batch, training=training, **step)
