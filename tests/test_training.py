@@ -389,11 +389,20 @@ def test_layers_may_be_frozen_for_the_first_epochs(data):
 # -- gradients ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("of_classes", [False, True])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("n_samples", [240, 235])
+@pytest.mark.parametrize(
+    ("n_samples", "schedule", "weighted", "of_classes"),
+    [
+        (240, "averaged", False, False),
+        (235, "averaged", False, False),
+        (235, "one_cycle", False, False),
+        (240, "one_cycle", True, False),
+        (235, "averaged", True, False),
+        (235, "averaged", False, True),
+        (240, "averaged", True, True),
+    ],
+)
 def test_gradients_of_several_batches_make_the_update_of_one(
-    data, n_samples, weighted, of_classes
+    data, n_samples, schedule, weighted, of_classes
 ):
     X, y = (part[:n_samples] for part in data)
     weight = np.random.default_rng(0).exponential(size=n_samples) ** 2 if weighted else None
@@ -404,13 +413,15 @@ def test_gradients_of_several_batches_make_the_update_of_one(
             norms.append(sum(float(p.grad.square().sum()) for _, p in named_parameters))
 
     params = {"optimizer": "sgd", "lr": 0.05, "callbacks": [Norms()]}
-    params |= {"backbone_params": {"dropout": 0.0}, "lr_schedule": "averaged"}
+    params |= {"backbone_params": {"dropout": 0.0}, "lr_schedule": schedule}
     if of_classes:
         params["loss"] = torch.nn.CrossEntropyLoss(weight=torch.linspace(0.2, 5, N_CLASSES))
     whole = classifier(batch_size=60, **params).fit(X, y, sample_weight=weight)
     of_one, norms[:] = list(norms), []
-    steps = {"gradient_accumulation_steps": 4}
-    parts = classifier(batch_size=15, net_params=steps, **params).fit(X, y, sample_weight=weight)
+    params["net_params"] = {"gradient_accumulation_steps": 4}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*lr_scheduler.step")
+        parts = classifier(batch_size=15, **params).fit(X, y, sample_weight=weight)
     np.testing.assert_allclose(norms, of_one, rtol=1e-3)
     for name, value in weights_of(whole).items():
         torch.testing.assert_close(weights_of(parts)[name], value, rtol=1e-4, atol=1e-5)
@@ -485,6 +496,15 @@ def test_two_schedules_are_refused(schedule, data):
     own = LRScheduler("StepLR", step_size=2)
     with pytest.raises(ValueError, match=r"callbacks.*lr_schedule=.*set lr_schedule=None"):
         classifier(callbacks=[own], lr_schedule=schedule).fit(*data)
+
+
+@pytest.mark.parametrize("schedule", ["averaged", "cosine", "one_cycle", [1], None])
+@pytest.mark.parametrize("optimizer", [torch.optim.LBFGS, torch.optim.Rprop])
+def test_schedules_go_with_any_optimizer(schedule, optimizer, data):
+    params = {"optimizer": optimizer, "lr_schedule": schedule, "lr": 0.5, "batch_size": 240}
+    clf = classifier(max_epochs=9, backbone_params={"dropout": 0.0}, **params).fit(*data)
+    assert clf.history_[-1, "train_loss"] < clf.history_[0, "train_loss"]
+    assert log_loss(data[1], clf.predict_proba(data[0])) < clf.history_[0, "train_loss"] - 0.1
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "one_cycle", [1], None])

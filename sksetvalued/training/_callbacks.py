@@ -269,8 +269,17 @@ class _Schedule(LRScheduler):
         self.lr_scheduler_ = None
 
 
+class _ByUpdate(_Schedule):
+    """Step after each update of the weights, for which several batches may be needed."""
+
+    def on_update(self, net):
+        self.lr_scheduler_.step()
+
+
 #: Callbacks of the estimators, which read no batches in the history.
 OWN = (AveragedWeights, BestEpoch, EpochProgress, _Schedule)
+#: Those that are told of each update of the weights.
+BY_UPDATE = (AveragedWeights, _ByUpdate)
 
 
 class _FromOptimizer:
@@ -289,10 +298,11 @@ class _FromOptimizer:
 
 def _one_cycle(optimizer, n_steps):
     rates = [group["lr"] for group in optimizer.param_groups]
-    return OneCycleLR(optimizer, max_lr=rates, total_steps=n_steps)
+    has_momentum = not optimizer.defaults.keys().isdisjoint(("betas", "momentum"))
+    return OneCycleLR(optimizer, rates, n_steps, cycle_momentum=has_momentum)
 
 
-def lr_scheduler(lr_schedule, max_epochs, n_batches):
+def lr_scheduler(lr_schedule, max_epochs, n_updates):
     """Return the skorch callback of a learning-rate schedule, which starts with each training.
 
     Parameters
@@ -300,7 +310,9 @@ def lr_scheduler(lr_schedule, max_epochs, n_batches):
     lr_schedule : "averaged", "cosine", "one_cycle", sequence of int, dict or callable
         The last three are epochs at which the rate is divided by ten, the arguments of torch's
         ``MultiStepLR``, and a function from the optimizer to a torch scheduler.
-    max_epochs, n_batches : int
+    max_epochs : int
+    n_updates : int
+        Updates of the weights in an epoch.
     """
     if callable(lr_schedule):
         return _Schedule(_FromOptimizer(lr_schedule))
@@ -313,8 +325,8 @@ def lr_scheduler(lr_schedule, max_epochs, n_batches):
     if lr_schedule == "averaged":
         return AveragedWeights()
     if lr_schedule == "one_cycle":
-        cycle = _FromOptimizer(partial(_one_cycle, n_steps=max_epochs * n_batches + 1))
-        return _Schedule(cycle, step_every="batch")
+        cycle = _FromOptimizer(partial(_one_cycle, n_steps=max_epochs * n_updates + 1))
+        return _ByUpdate(cycle, step_every="update")
     raise ValueError(
         "lr_schedule must be None, 'auto', 'averaged', 'cosine', 'one_cycle', a sequence of "
         "epochs, a dict of MultiStepLR's arguments or a function of the optimizer, got "

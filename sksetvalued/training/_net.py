@@ -13,7 +13,7 @@ from skorch.callbacks import Callback, EpochScoring, LRScheduler
 from skorch.exceptions import SkorchException
 
 from ..networks import Network
-from ._callbacks import OWN, AveragedWeights, bare_callback, why_not_moved
+from ._callbacks import BY_UPDATE, OWN, AveragedWeights, bare_callback, why_not_moved
 from ._criterion import batch_mass
 from ._data import TrainingSet, make_batches
 
@@ -23,7 +23,7 @@ class StopTraining(Exception):
 
 
 def _defines(callback, hook):
-    if isinstance(callback, LRScheduler) and callback.step_every == "epoch":
+    if isinstance(callback, LRScheduler) and callback.step_every != "batch":
         return False
     if isinstance(callback, EpochScoring) and hook == "on_batch_end":
         return False  # it would keep outputs, which are not what is scored
@@ -92,6 +92,7 @@ class SetNet(NeuralNet):
         }
         on_batch = defined["on_batch_begin"] or defined["on_batch_end"]
         self._averages = [c for _, c in self.callbacks_ if isinstance(c, AveragedWeights)]
+        self._by_update = [c for _, c in self.callbacks_ if isinstance(c, BY_UPDATE)]
         self._hooks = {**defined, "on_batch_begin": on_batch, "on_batch_end": on_batch}
         self._keeps_batches = not all(isinstance(callback, OWN) for _, callback in self.callbacks_)
         return self
@@ -200,7 +201,9 @@ class SetNet(NeuralNet):
 
     def train_step(self, batch, **fit_params):
         if isinstance(self.optimizer_, torch.optim.LBFGS):
-            return super().train_step(batch, **fit_params)
+            step = super().train_step(batch, **fit_params)
+            self._notify_update()
+            return step
         if self.gradient_accumulation_steps > 1:
             return self._accumulate(batch, **fit_params)
         self._forget_gradients()
@@ -223,8 +226,11 @@ class SetNet(NeuralNet):
                 training=True,
             )
         self.optimizer_.step()
-        for average in self._averages:
-            average.on_update(self)
+        self._notify_update()
+
+    def _notify_update(self):
+        for callback in self._by_update:
+            callback.on_update(self)
 
     def _accumulate(self, batch, **fit_params):
         """Take the gradients of a batch into their mean, and update after enough batches.

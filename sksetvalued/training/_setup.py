@@ -1,5 +1,6 @@
 """From the training parameters of an estimator to a skorch net."""
 
+import math
 import multiprocessing
 import os
 from collections.abc import Sequence
@@ -217,7 +218,8 @@ def make_net(module, criterion, inputs, monitor, n_batches, options, generator=N
     params = {f"optimizer__{k}": v for k, v in defaults.items()}
     params |= {f"iterator_train__{k}": v for k, v in loader.items()}
     params |= {f"iterator_valid__{k}": v for k, v in loader.items()}
-    callbacks = make_callbacks(monitor, n_batches, options)
+    n_updates = math.ceil(n_batches / net_params.get(ACCUMULATION, 1))
+    callbacks = make_callbacks(monitor, n_updates, options)
     net = SetNet(
         module,
         criterion,
@@ -244,7 +246,7 @@ def make_net(module, criterion, inputs, monitor, n_batches, options, generator=N
         raise ValueError(f"net_params={blamed!r} cannot be used: {error}") from error
 
 
-def make_callbacks(monitor, n_batches, options):
+def make_callbacks(monitor, n_updates, options):
     """Return the user's callbacks with those that the training parameters ask for.
 
     The one that keeps the best epoch comes first: at the end of training, the others see the
@@ -256,7 +258,7 @@ def make_callbacks(monitor, n_batches, options):
         first.append(("best_epoch", BestEpoch(monitor.name, options.patience)))
     lr_schedule = _lr_schedule(options.lr_schedule, own, options.default_schedule)
     if lr_schedule is not None:
-        schedule = lr_scheduler(lr_schedule, options.max_epochs, n_batches)
+        schedule = lr_scheduler(lr_schedule, options.max_epochs, n_updates)
         # Averaged weights have to be in place before the best ones are put there.
         place = first.insert if isinstance(schedule, AveragedWeights) else last.insert
         place(0, ("lr_schedule", schedule))
