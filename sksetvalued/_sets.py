@@ -103,8 +103,8 @@ def in_set(y_set, columns):
 
 
 def without_zeros(matrix):
-    """Return a sparse matrix as CSR that stores each entry that is not zero, and once."""
-    rows = sp.csr_array(matrix)
+    """Return a sparse matrix or array as CSR that stores what is not zero, each entry once."""
+    rows = matrix.tocsr()
     if not (rows.has_canonical_format and rows.data.all()):
         rows = rows.copy()
         rows.sum_duplicates()

@@ -304,7 +304,7 @@ def shot_groups(class_counts):
 def _check_sets(y_set):
     """Return sets as a bool array, dense or CSR, of shape (n_samples, n_classes)."""
     sparse = sp.issparse(y_set)
-    y_set = without_zeros(y_set) if sparse else as_array(y_set, "y_set")
+    y_set = without_zeros(sp.csr_array(y_set)) if sparse else as_array(y_set, "y_set")
     if y_set.ndim != 2 or 0 in y_set.shape:
         raise ValueError(
             "y_set must be a mask of shape (n_samples, n_classes), one row per sample, got "
