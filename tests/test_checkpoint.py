@@ -280,6 +280,8 @@ def test_what_cannot_be_kept_is_named(tmp_path):
         clone(PLAIN).set_params(callbacks=[Counter()]).fit(X, y, checkpoint=tmp_path)
     with pytest.raises(FileNotFoundError, match="checkpoint=.*there is no folder"):
         clone(PLAIN).fit(X, y, checkpoint=tmp_path / "no" / "state")
+    with pytest.raises(TypeError, match="checkpoint must be a path .*got 3"):
+        clone(PLAIN).fit(X, y, checkpoint=3)
 
 
 def test_watching_callbacks_begin_anew(kill, tmp_path, capsys):

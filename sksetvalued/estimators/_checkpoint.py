@@ -45,6 +45,8 @@ class Checkpoint:
     def __init__(self, path, fit, processes=None):
         self.fit = fit
         self._has_file = processes is None or processes.is_first
+        if not isinstance(path, str | os.PathLike):
+            raise TypeError(f"checkpoint must be a path of a file or folder, got {path!r}.")
         self.given = os.fspath(path)
         self.path = self.given
         if os.path.isdir(path):

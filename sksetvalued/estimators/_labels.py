@@ -83,7 +83,8 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
             File that keeps the state of the training after each epoch, or a folder of such files,
             one for each fit. A fit that was killed, when it is called again with the same
             parameters and data, goes on after the last whole epoch, bit by bit as if it had not
-            been killed. The file is removed when the fit is complete.
+            been killed. The file is removed when the fit is complete. Of the trainings of which
+            one is kept, as where the number of epochs is searched, the others are done again.
 
         Returns
         -------
