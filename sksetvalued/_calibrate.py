@@ -1,6 +1,6 @@
 """Calibration, and sets out of fold, of any set-valued model, through pipelines and searches."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from inspect import signature
 
 import numpy as np
@@ -179,7 +179,7 @@ def _batches(model, X, y, sample_weight, n_samples=None):
     start = 0
     for batch in X:
         _, batch = unwrap(model, batch)
-        stop = start + (batch.shape[0] if hasattr(batch, "shape") else len(batch))
+        stop = start + _n_samples(batch)
         rows = slice(start, stop)
         yield batch, *(None if a is None else a[rows] for a in (y, sample_weight))
         start = stop
@@ -190,6 +190,13 @@ def _batches(model, X, y, sample_weight, n_samples=None):
         size = value if value is None or name == "n_samples" else len(value)
         if size is not None and size != start:
             raise ValueError(f"X yielded {start} samples, but {name} is for {size}.")
+
+
+def _n_samples(batch):
+    """Return the number of samples of a batch, or of each part of it."""
+    if isinstance(batch, Mapping):
+        batch = next(iter(batch.values()), ())
+    return batch.shape[0] if hasattr(batch, "shape") else len(batch)
 
 
 def cross_val_predict_set(model, X, y, *, cv=None, n_jobs=None):

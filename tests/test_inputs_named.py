@@ -1,6 +1,7 @@
 """Samples of several named parts: mappings of arrays, and Datasets of dicts."""
 
 from collections import UserDict
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from skorch.helper import SliceDict
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
-from sksetvalued import AverageKClassifier, TopKClassifier, predict_set
+from sksetvalued import AverageKClassifier, TopKClassifier, calibrate, predict_set
 from sksetvalued.metrics import top_k_scorer
 
 N, LENGTH, WORDS = 240, 6, 40
@@ -83,6 +84,16 @@ class Exact(nn.Module):
 
     def forward(self, number):
         return torch.stack([number % 2, number // 2**24], 1).float()
+
+
+def test_batches_are_calibrated_on_like_the_whole():
+    clf = classifier(AverageKClassifier, max_epochs=1).fit(X, y)
+    weight, bounds = np.arange(1.0, N + 1), (0, 50, 51, N)
+    for params in ({}, {"n_samples": N}, {"sample_weight": weight, "n_samples": N}):
+        whole = clf.calibrate(X, sample_weight=params.get("sample_weight")).threshold_
+        batches = ({k: v[i:j] for k, v in X.items()} for i, j in pairwise(bounds))
+        clf.calibrate({name: part[:9] for name, part in X.items()})
+        assert calibrate(clf, batches, **params).threshold_ == whole
 
 
 def test_integers_stay_integers():
