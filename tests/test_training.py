@@ -575,6 +575,21 @@ def test_workers_can_be_switched_off_for_transformed_images(data):
     assert clf.fit(images, np.arange(12) % 2).predict(images).shape == (12,)
 
 
+@pytest.mark.parametrize("undefined", [{1}, {2}, {1, 2, 4}])
+def test_a_monitor_that_is_nan_is_never_the_best(undefined, data):
+    """As a precision may be, in an epoch that predicts no sample of some class."""
+    calls = []
+
+    def monitor(y_true, y_score):
+        calls.append(len(calls) + 1)
+        return np.nan if calls[-1] in undefined else calls[-1]
+
+    clf = classifier(monitor=monitor, validation_fraction=0.2, max_epochs=5).fit(*data)
+    best = dict(clf.net_.callbacks_)["best_epoch"]
+    assert (best.best_epoch_, best.best_) == (5, 5)
+    assert clf.history_[:, "monitor_best"] == [e not in undefined for e in range(1, 6)]
+
+
 def test_the_order_of_the_samples_can_be_kept(data):
     class Seen(Callback):
         seen = []

@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import math
 import pickle
 from functools import partial
 from numbers import Integral
@@ -153,6 +154,7 @@ class BestEpoch(Callback):
     def on_epoch_end(self, net, **kwargs):
         value = net.history[-1, self.monitor]
         value = -value if self.monitor == "valid_loss" else value
+        value = -math.inf if math.isnan(value) else value
         epoch = net.history[-1, "epoch"]
         if self.best_ is None or value > self.best_ + self._least_gain():
             self.best_, self.best_epoch_ = value, epoch
@@ -161,7 +163,8 @@ class BestEpoch(Callback):
             net.exhausted_ = True
 
     def _least_gain(self):
-        return LEAST_GAIN * abs(self.best_) if self.patience == "half" else 0.0
+        relative = self.patience == "half" and math.isfinite(self.best_)
+        return LEAST_GAIN * abs(self.best_) if relative else 0.0
 
     def _patience(self):
         if self.patience == "half":

@@ -358,7 +358,8 @@ class SetNet(NeuralNet):
     def _record_best(self, name, value, sign):
         earlier = [sign * row[name] for row in self.history[:-1] if name in row]
         self.history.record(name, value)
-        self.history.record(f"{name}_best", all(sign * value > v for v in earlier))
+        is_best = not math.isnan(value) and not any(sign * value <= v for v in earlier)
+        self.history.record(f"{name}_best", is_best)
 
     def fit(self, X, y=None, **fit_params):
         """Train anew on ``X``, a pair of training and validation sets."""
