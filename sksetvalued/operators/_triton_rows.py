@@ -20,15 +20,19 @@ STAGES = tl.constexpr(4)
 
 
 @triton.jit
-def load_scores(row, start, n_classes, TILE: tl.constexpr):
-    """Return the scores of the classes from `start` on, -inf beyond the last."""
+def load_scores(row, start, n_classes, TILE: tl.constexpr, left_out=None, SIGN: tl.constexpr = 1):
+    """Return the signed scores of the classes from `start` on; -inf for none and one left out."""
     classes = start + tl.arange(0, TILE)
-    return tl.load(row + classes, mask=classes < n_classes, other=-float("inf"))
+    x = tl.load(row + classes, mask=classes < n_classes, other=-float("inf"))
+    if left_out is not None:
+        x = tl.where((classes < n_classes) & (classes != left_out), SIGN * x, -float("inf"))
+    return x
 
 
 @triton.jit
-def keep_largest(x, first, second, third, fourth):
+def keep_largest(x, largest):
     """Return the four largest of each lane, in decreasing order, once `x` has joined them."""
+    first, second, third, fourth = largest
     first, x = tl.maximum(first, x), tl.minimum(first, x)
     second, x = tl.maximum(second, x), tl.minimum(second, x)
     third, x = tl.maximum(third, x), tl.minimum(third, x)
@@ -36,8 +40,9 @@ def keep_largest(x, first, second, third, fourth):
 
 
 @triton.jit
-def join_largest(first, second, third, fourth):
+def join_largest(largest):
     """Return the four of each lane in one vector."""
+    first, second, third, fourth = largest
     joined = tl.join(tl.join(first, second), tl.join(third, fourth))
     return joined.reshape((4 * first.shape[0],))
 

@@ -14,16 +14,8 @@ import torch
 import triton
 import triton.language as tl
 
+from .. import _triton_rows as rows
 from .._backends import OwnLoss
-from .._triton_rows import (
-    STAGES,
-    join_largest,
-    keep_largest,
-    launch,
-    load_scores,
-    plan_lanes,
-    with_contiguous_rows,
-)
 from . import eager
 from .reference import as_point, fenchel_young
 
@@ -33,19 +25,6 @@ _MAX_STEPS = tl.constexpr(200)
 _TOLERANCE = tl.constexpr(4 * torch.finfo(torch.float32).eps)
 #: The largest number in single precision.
 _LARGEST = tl.constexpr(torch.finfo(torch.float32).max)
-
-
-@triton.jit
-def _shift(x, coarse, fine):
-    """Return entries minus the threshold, which is given in two terms."""
-    return (x - coarse) - fine
-
-
-@triton.jit
-def _clip(x):
-    """Return entries clipped to [0, 1]; NaN stays."""
-    x = tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
-    return tl.minimum(x, 1.0, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit
@@ -62,6 +41,14 @@ def _split(threshold):
 
 
 @triton.jit
+def _find_inside(x, coarse, fine):
+    """Return entries minus the threshold, 0 where not in (0, 1]; whether they are, or above."""
+    shifted = (x - coarse) - fine
+    inside = (shifted > 0) & (shifted <= 1)
+    return tl.where(inside, shifted, 0.0), inside.to(tl.int32), (shifted > 1).to(tl.int32)
+
+
+@triton.jit
 def _sum_row(row, n_classes, coarse, fine, TILE: tl.constexpr):
     """Return the sum of the entries in (0, 1], their number, and the number of those above.
 
@@ -71,45 +58,42 @@ def _sum_row(row, n_classes, coarse, fine, TILE: tl.constexpr):
     lost = tl.zeros((TILE,), dtype=tl.float32)
     n_inside = tl.zeros((TILE,), dtype=tl.int32)
     n_above = tl.zeros((TILE,), dtype=tl.int32)
-    for start in tl.range(0, n_classes, TILE, num_stages=STAGES):
-        shifted = _shift(load_scores(row, start, n_classes, TILE), coarse, fine)
-        above = shifted > 1
-        inside = (shifted > 0) & (shifted <= 1)
-        term = tl.where(inside, shifted, 0.0) - lost
+    for start in tl.range(0, n_classes, TILE, num_stages=rows.STAGES):
+        x = rows.load_scores(row, start, n_classes, TILE)
+        value, inside, above = _find_inside(x, coarse, fine)
+        term = value - lost
         raised = total + term
         lost = (raised - total) - term
         total = raised
-        n_inside += inside.to(tl.int32)
-        n_above += above.to(tl.int32)
+        n_inside += inside
+        n_above += above
     return tl.sum(total), tl.sum(n_inside), tl.sum(n_above)
 
 
 @triton.jit
 def _sum_kept(kept, coarse, fine):
     """Do what :func:`_sum_row` does for entries in registers."""
-    shifted = _shift(kept, coarse, fine)
-    inside = (shifted > 0) & (shifted <= 1)
-    total = tl.sum(tl.where(inside, shifted, 0.0))
-    return total, tl.sum(inside.to(tl.int32)), tl.sum((shifted > 1).to(tl.int32))
+    value, inside, above = _find_inside(kept, coarse, fine)
+    return tl.sum(value), tl.sum(inside), tl.sum(above)
 
 
 @triton.jit
 def _solve(row, n_classes, k, TILE: tl.constexpr):
     """Return the threshold, in double precision."""
-    first = tl.full((TILE,), -float("inf"), dtype=tl.float32)
-    second, third, fourth = first, first, first
-    lowest = -first
-    for start in tl.range(0, n_classes, TILE, num_stages=STAGES):
-        x = load_scores(row, start, n_classes, TILE)
+    none = tl.full((TILE,), -float("inf"), dtype=tl.float32)
+    largest = (none, none, none, none)
+    lowest = -none
+    for start in tl.range(0, n_classes, TILE, num_stages=rows.STAGES):
+        x = rows.load_scores(row, start, n_classes, TILE)
         lowest = tl.minimum(lowest, _finite_or_large(x))
-        first, second, third, fourth = keep_largest(x, first, second, third, fourth)
-    kept = join_largest(first, second, third, fourth)
+        largest = rows.keep_largest(x, largest)
+    kept = rows.join_largest(largest)
     all_kept = n_classes <= 4 * TILE
     over_row = (not all_kept) & (k > 4 * TILE)
     bound = tl.where(over_row, tl.min(lowest), tl.min(_finite_or_large(kept)))
     low = bound.to(tl.float64) - 1
-    high = tl.minimum(tl.max(first), _LARGEST).to(tl.float64)
-    most_left_out = tl.minimum(tl.max(fourth), _LARGEST).to(tl.float64)
+    high = tl.minimum(tl.max(largest[0]), _LARGEST).to(tl.float64)
+    most_left_out = tl.minimum(tl.max(largest[3]), _LARGEST).to(tl.float64)
     threshold = tl.where(k > 0, low, high)
     previous = float("inf") + 0 * k
     searching = k > 0
@@ -155,9 +139,9 @@ def _project_kernel(
     k = tl.load(sizes + row * size_stride)
     coarse, fine = _split(_solve(scores, n_classes, k, TILE))
     total = tl.zeros((TILE,), dtype=tl.float32)
-    for start in tl.range(0, n_classes, TILE, num_stages=STAGES):
-        shifted = _shift(load_scores(scores, start, n_classes, TILE), coarse, fine)
-        value = _clip(shifted)
+    for start in tl.range(0, n_classes, TILE, num_stages=rows.STAGES):
+        shifted = (rows.load_scores(scores, start, n_classes, TILE) - coarse) - fine
+        value = tl.clamp(shifted, 0.0, 1.0, propagate_nan=tl.PropagateNan.ALL)
         classes = start + tl.arange(0, TILE)
         inside = classes < n_classes
         place = row * n_classes + classes
@@ -179,14 +163,14 @@ def _centre_kernel(projected, row_stride, n_classes, grad, grad_stride, out, TIL
     grad += row * grad_stride
     total = tl.zeros((TILE,), dtype=tl.float32)
     count = tl.zeros((TILE,), dtype=tl.int32)
-    for start in tl.range(0, n_classes, TILE, num_stages=STAGES):
-        q = load_scores(projected, start, n_classes, TILE)
+    for start in tl.range(0, n_classes, TILE, num_stages=rows.STAGES):
+        q = rows.load_scores(projected, start, n_classes, TILE)
         inside = (q > 0) & (q < 1)
         total += tl.load(grad + start + tl.arange(0, TILE), mask=inside, other=0.0)
         count += inside.to(tl.int32)
     mean = tl.sum(total) / tl.maximum(tl.sum(count), 1)
-    for start in tl.range(0, n_classes, TILE, num_stages=STAGES):
-        q = load_scores(projected, start, n_classes, TILE)
+    for start in tl.range(0, n_classes, TILE, num_stages=rows.STAGES):
+        q = rows.load_scores(projected, start, n_classes, TILE)
         inside = (q > 0) & (q < 1)
         classes = start + tl.arange(0, TILE)
         value = tl.load(grad + classes, mask=inside, other=0.0) - mean
@@ -202,7 +186,7 @@ def _launch(scores, k, point, losses, out):
     else:
         sizes = scores.new_full((n_rows,), k, dtype=torch.float64)
     given = sizes, sizes.stride(0), point, losses, out
-    launch(_project_kernel, (n_rows,), scores, *given, **plan_lanes(n_classes))
+    rows.launch(_project_kernel, (n_rows,), scores, *given, **rows.plan_lanes(n_classes))
 
 
 class Projection(eager.Projection):
@@ -216,9 +200,9 @@ class Projection(eager.Projection):
 
     @staticmethod
     def gradient(grad, q, _):
-        grad, out = with_contiguous_rows(grad), torch.empty_like(q)
+        grad, out = rows.with_contiguous_rows(grad), torch.empty_like(q)
         given = grad, grad.stride(0), out
-        launch(_centre_kernel, (len(grad),), q, *given, **plan_lanes(grad.shape[1]))
+        rows.launch(_centre_kernel, (len(grad),), q, *given, **rows.plan_lanes(grad.shape[1]))
         return out
 
 

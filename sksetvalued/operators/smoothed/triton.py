@@ -28,8 +28,8 @@ import torch
 import triton
 import triton.language as tl
 
+from .. import _triton_rows as rows
 from .._backends import OwnLoss
-from .._triton_rows import STAGES, join_largest, keep_largest, launch, ordered_keys, plan_lanes
 from .reference import smoothed_hinge
 
 #: Powers of the odds below the cut that matter.
@@ -46,14 +46,6 @@ _LOWEST_KEY = tl.constexpr(-2139095041)
 
 
 @triton.jit
-def _load_others(row, start, n_classes, target, SIGN: tl.constexpr, TILE: tl.constexpr):
-    """Return the scores of the other classes, times the sign; -inf where there is none."""
-    classes = start + tl.arange(0, TILE)
-    x = tl.load(row + classes, mask=classes < n_classes, other=0.0)
-    return tl.where((classes < n_classes) & (classes != target), SIGN * x, _NONE)
-
-
-@triton.jit
 def _value_of_key(key):
     """Return the number of which :func:`ordered_keys` makes `key`, an integer of 64 bits."""
     bits = key.to(tl.int32)
@@ -62,7 +54,7 @@ def _value_of_key(key):
 
 @triton.jit
 def _key(value):
-    return ordered_keys(value).to(tl.int64)
+    return rows.ordered_keys(value).to(tl.int64)
 
 
 @triton.jit
@@ -94,19 +86,19 @@ def _find_head(
 
     They are at least `least`, and at most HEAD, or all; fewer only where they tie at the cut.
     """
-    first = tl.full((TILE,), _NONE, dtype=tl.float32)
-    second, third, fourth = first, first, first
-    for start in tl.range(0, n_classes, TILE, num_stages=STAGES):
-        y = _load_others(row, start, n_classes, target, SIGN, TILE)
-        first, second, third, fourth = keep_largest(y, first, second, third, fourth)
-    kept = join_largest(first, second, third, fourth)
+    none = tl.full((TILE,), _NONE, dtype=tl.float32)
+    largest = (none, none, none, none)
+    for start in tl.range(0, n_classes, TILE, num_stages=rows.STAGES):
+        y = rows.load_scores(row, start, n_classes, TILE, target, SIGN)
+        largest = rows.keep_largest(y, largest)
+    kept = rows.join_largest(largest)
     lowest = tl.min(tl.where(kept > _NONE, kept, float("inf")))
     # All are above `low`; none is above `high`.
     low = _key(lowest - 1e-6 * tl.abs(lowest) - 1e-30)
-    top = _key(tl.max(first))
+    top = _key(tl.max(largest[0]))
     high = top
     count = tl.sum((kept > _NONE).to(tl.int32))
-    most_left_out = tl.where(n_classes <= 4 * TILE, _NONE, tl.max(fourth))
+    most_left_out = tl.where(n_classes <= 4 * TILE, _NONE, tl.max(largest[3]))
     over_row = n_classes < 0
     searching = n_classes > 0
     while searching:
@@ -121,8 +113,8 @@ def _find_head(
             value = _value_of_key(middle)
             if over_row:
                 counts = tl.zeros((TILE,), dtype=tl.int32)
-                for start in tl.range(0, n_classes, TILE, num_stages=STAGES):
-                    y = _load_others(row, start, n_classes, target, SIGN, TILE)
+                for start in tl.range(0, n_classes, TILE, num_stages=rows.STAGES):
+                    y = rows.load_scores(row, start, n_classes, TILE, target, SIGN)
                     counts += (y > value).to(tl.int32)
                 above = tl.sum(counts)
             else:
@@ -134,13 +126,11 @@ def _find_head(
     count = tl.sum(tl.zeros((TILE,), dtype=tl.int32))
     if over_row:
         for start in range(0, n_classes, TILE):
-            y = _load_others(row, start, n_classes, target, SIGN, TILE)
+            y = rows.load_scores(row, start, n_classes, TILE, target, SIGN)
             count = _append(head, y, cut, count)
     else:
-        count = _append(head, first, cut, count)
-        count = _append(head, second, cut, count)
-        count = _append(head, third, cut, count)
-        count = _append(head, fourth, cut, count)
+        for m in tl.static_range(4):
+            count = _append(head, largest[m], cut, count)
     return cut, count
 
 
@@ -159,8 +149,8 @@ def _sum_powers(
     sums = ()
     for _ in tl.static_range(N_POWERS):
         sums = sums + (tl.zeros((TILE,), dtype=tl.float32),)  # noqa: RUF005
-    for start in tl.range(0, n_classes, TILE, num_stages=STAGES):
-        y = _load_others(row, start, n_classes, target, SIGN, TILE)
+    for start in tl.range(0, n_classes, TILE, num_stages=rows.STAGES):
+        y = rows.load_scores(row, start, n_classes, TILE, target, SIGN)
         odds = tl.where(y > cut, 0.0, tl.exp((y - cut) * cooling))
         power = odds
         raised = ()
@@ -406,13 +396,13 @@ class SmoothedHinge(OwnLoss):
         n_rows, n_classes = scores.shape
         rank, circle, _, options = _plan(scores, k)
         n_powers, least, n_head = plan_powers(rank)
-        options |= {"HEAD": n_head, **plan_lanes(n_classes)}
+        options |= {"HEAD": n_head, **rows.plan_lanes(n_classes)}
         work = scores.new_empty(n_rows, 3 * n_head)
         losses = scores.new_empty(n_rows)
         saved = scores.new_empty(n_rows, 4 + 2 * circle.shape[1] + n_powers)
         numbers = rank, least, k, 1 / (k * tau), float(margin), float(tau)
         out = circle, work, losses, saved
-        launch(_value_kernel, (n_rows,), scores, target, *numbers, *out, **options)
+        rows.launch(_value_kernel, (n_rows,), scores, target, *numbers, *out, **options)
         return losses, (scores, target, saved), (k, tau, margin)
 
     @staticmethod
@@ -421,6 +411,6 @@ class SmoothedHinge(OwnLoss):
         _, circle, n_points, options = _plan(scores, k)
         out = scores.new_empty(scores.shape)
         grid = len(scores), triton.cdiv(scores.shape[1], _PART)
-        given = target, 1 / (k * tau), circle, n_points, grad.contiguous(), saved
-        launch(_gradient_kernel, grid, scores, *given, out, TILE=_PART, num_warps=4, **options)
+        given = target, 1 / (k * tau), circle, n_points, grad.contiguous(), saved, out
+        rows.launch(_gradient_kernel, grid, scores, *given, TILE=_PART, num_warps=4, **options)
         return out
