@@ -18,6 +18,8 @@ def select(scores, k, epsilon, n_draws, generator=None, noise=None, shared=False
     like = {"dtype": scores.dtype, "device": scores.device}
     if noise is None and shared:
         noise = torch.randn(n_draws, 1, n_classes, generator=generator, **like)
+    if noise is not None:
+        noise = noise.to(scores.dtype).expand(n_draws, *scores.shape)
     at_once = _AT_ONCE if scores.device.type == "cpu" else _AT_ONCE_ELSEWHERE
     n_rows = max(1, min(n_samples, at_once // n_classes))
     step = max(1, at_once // (n_rows * n_classes))
@@ -29,18 +31,12 @@ def select(scores, k, epsilon, n_draws, generator=None, noise=None, shared=False
                 size = (min(step, n_draws - done), *rows.shape)
                 normals = torch.randn(size, generator=generator, **like)
             else:
-                normals = noise[done : done + step].to(scores.dtype)
-                normals = normals[:, start : start + n_rows] if normals.shape[1] > 1 else normals
-            parts.append(_select_given(rows, normals, k, epsilon))
+                normals = noise[done : done + step, start : start + n_rows]
+            noised = torch.add(rows, normals, alpha=epsilon)
+            indices = with_nan_first(*top_k_by_blocks(noised, k))
+            parts.append((indices, normals.gather(-1, indices)))
         chunks.append([torch.cat(part).transpose(0, 1) for part in zip(*parts)])
     return tuple(torch.cat(chunk) for chunk in zip(*chunks))
-
-
-def _select_given(scores, normals, k, epsilon):
-    """Return, with the draws first, the classes of ranks 1 to k and their normals."""
-    noised = torch.add(scores, normals, alpha=epsilon)
-    indices = with_nan_first(*top_k_by_blocks(noised, k))
-    return indices, normals.expand_as(noised).gather(-1, indices)
 
 
 def with_nan_first(values, indices):
