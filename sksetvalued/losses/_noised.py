@@ -4,7 +4,7 @@ import torch
 
 from .._randomness import OwnGenerator
 from ..operators._checks import check_number, check_positive_integer
-from ..operators._margins import check_class_counts, check_max_margin, margins_of
+from ..operators._margins import check_class_counts, margins_of
 from ..operators.noised import check_noise, noised_hinge
 from ._ranks import check_ranks, resolve_ranks
 from ._top_k import _TopKLoss
@@ -105,7 +105,7 @@ class NoisedTopKHingeLoss(_TopKLoss, name="noised_hinge"):
                 f"max_margin={max_margin!r}."
             )
         if max_margin is not None:
-            check_max_margin(max_margin)
+            check_number("max_margin", max_margin, 0, inclusive=True)
             class_counts = check_class_counts(class_counts).clone()
         self.register_buffer("class_counts", class_counts)
         self.ranks = check_ranks(ranks)

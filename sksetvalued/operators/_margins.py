@@ -32,11 +32,6 @@ def check_class_counts(class_counts):
     return counts
 
 
-def check_max_margin(max_margin):
-    """Raise unless `max_margin` is a finite non-negative number."""
-    check_number("max_margin", max_margin, 0, inclusive=True)
-
-
 def class_margins(class_counts, max_margin):
     r"""Compute the margins of classes from their numbers of training samples.
 
@@ -73,7 +68,7 @@ def class_margins(class_counts, max_margin):
     >>> class_margins([16, 1, 81], max_margin=0.6)
     tensor([0.3000, 0.6000, 0.2000])
     """
-    check_max_margin(max_margin)
+    check_number("max_margin", max_margin, 0, inclusive=True)
     counts = check_class_counts(class_counts)
     if not counts.is_floating_point():
         counts = counts.to(torch.get_default_dtype())
