@@ -77,7 +77,7 @@ class OwnLoss(OwnGradient):
             return torch.autograd.grad(losses, scores, grad, create_graph=create_graph)[0]
 
 
-def split_rows(scores, most_parts):
+def split_rows(scores, most_parts=math.inf):
     """Yield slices of the rows that are treated together, about so many at most."""
     at_once = _AT_ONCE if scores.is_cpu else _AT_ONCE_ELSEWHERE
     step = max(1, at_once // max(1, scores.shape[1]), len(scores) // most_parts)

@@ -9,13 +9,12 @@ import math
 
 import torch
 
+from ._backends import split_rows
 from ._checks import check_number, check_scores
 from ._precision import at_least_float32, widest, without_autocast
 
 __all__ = ["laplace_top_k"]
 
-#: Entries of scores treated together on the processor, for their temporary memory.
-_CHUNK = 1 << 17
 #: Stands for the score -inf; differences of numbers beyond it might not be finite.
 _LOWEST = -1e30
 
@@ -109,10 +108,10 @@ class _Threshold(torch.autograd.Function):
 
     @staticmethod
     def forward(scores, k, tau):
-        if scores.device.type != "cpu":
-            return _solve(scores, k, tau)
-        step = max(1, _CHUNK // scores.shape[1])
-        return torch.cat([_solve(rows, k, tau) for rows in scores.split(step)])
+        threshold = scores.new_empty(len(scores), 1, dtype=widest(scores))
+        for rows in split_rows(scores):
+            threshold[rows] = _solve(scores[rows], k, tau)
+        return threshold
 
     @staticmethod
     def setup_context(ctx, inputs, output):
