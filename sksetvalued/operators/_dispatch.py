@@ -5,40 +5,30 @@ any floating-point type and device, derivatives of any order, ``torch.func``, ``
 Where its operations are done one by one, ``eager`` of some operators runs it by parts. The kernels
 are faster where they can stand in for it. :func:`choose` says where:
 
-================================================  =============  ==================================
-what is asked                                     who computes   why
-================================================  =============  ==================================
-float32 on the processor, kernels compiled        ``cpu``        a plain ``autograd.Function``,
-                                                                 which adds 34 us; through
-                                                                 ``setup_context`` or a
-                                                                 ``custom_op`` it would be 56
-float32 on a GPU, Triton and a C compiler there   ``triton``     the same, one launch or two
-another floating-point type or device             ``reference``  kernels are in single precision
-``torch.func`` (grad, vmap, jvp, ...), gradients  ``reference``  a ``Function`` would raise there,
-in batches, a level of dual numbers                              a ``custom_op`` raise or, in jvp,
-                                                                 return tangents of zero in silence
-``torch.compile`` and ``torch.export``            ``reference``  it is traced and fused; kernels by
-                                                                 address would break the graph;
-                                                                 projections are one ``custom_op``
-                                                                 that asks again (their definition
-                                                                 sorts rows), unless exported. The
-                                                                 smoothed hinge would take a tenth
-                                                                 of the time, but cannot ask inside
-                                                                 a graph whether ``jvp`` is around
-subclasses, modes that watch each operation,      ``reference``  the memory is not the values, or
-views that negate, zero tensors, ``jit.trace``                   somebody has to see the operations
-a target that is not an integer of each row       ``reference``  it tells what is wrong
-a rank above the operator's largest               ``reference``  memory of the kernel has a fixed
-                                                                 size, or the work would not pay
-gradients of gradients                            ``reference``  see :func:`needs_reference`
-================================================  =============  ==================================
+* ``cpu``: float32 on the processor, where kernels are compiled. A plain ``autograd.Function`` adds
+  34 us; through ``setup_context`` or a ``custom_op`` it would be 56.
+* ``triton``: float32 on a GPU, where Triton and a C compiler are there. One launch or two.
+* ``reference``: all else, which is
+
+  - another floating-point type or device, as kernels are in single precision;
+  - the transforms of ``torch.func``, gradients in batches, a level of dual numbers: a ``Function``
+    would raise there, a ``custom_op`` raise or, in jvp, return tangents of zero in silence;
+  - ``torch.compile`` and ``torch.export``, which trace and fuse it; kernels by address would break
+    the graph. Projections are one ``custom_op`` that asks again (their definition sorts rows),
+    unless exported. The smoothed hinge would take a tenth of the time, but cannot ask inside a
+    graph whether ``jvp`` is around;
+  - subclasses, modes that watch each operation, views that negate, zero tensors, ``jit.trace``:
+    the memory is not the values, or somebody has to see the operations;
+  - a target that is not an integer of each row: the reference tells what is wrong;
+  - a rank above the operator's largest: memory of the kernel has a fixed size, or the work would
+    not pay;
+  - gradients of gradients, see :func:`needs_reference`.
 
 The environment variable ``SKSETVALUED_KERNELS`` overrules this: ``0`` always takes the reference,
 ``triton`` takes Triton's kernels for the processor too, as its interpreter needs.
 """
 
 import functools
-import importlib
 import importlib.util
 import math
 import os
