@@ -143,9 +143,7 @@ def _noised_mean(scores, k, epsilon, n_noise_samples, generator, noise, all_k):
     flat = at_least_float32(scores).reshape(-1, scores.shape[-1])
     if noise is not None:
         check_noise(noise, scores)
-        is_shared = noise[0, ..., 0].numel() == 1
-        noise = noise if is_shared else noise.expand(-1, *scores.shape)
-        noise = noise.reshape(len(noise), -1, noise.shape[-1])
+        noise = noise.expand(-1, *scores.shape).reshape(len(noise), -1, scores.shape[-1])
     indices, normals = select_noised(
         flat, k, epsilon, n_noise_samples, generator, noise, all_k=all_k
     )

@@ -147,13 +147,8 @@ def select(
 
     Memory does not grow with the number of classes, and nothing waits for the device: the seed,
     drawn from `generator`, stays there. For equal seeds the result is the same, but it is not
-    that of :func:`torch.randn`. The work grows with `k`.
-
-    Parameters
-    ----------
-    segment, tile : int, optional
-        How many classes a program, and each of its steps, goes through; for tests. `tile` is a
-        power of two, at least 4, and divides `segment`.
+    that of :func:`torch.randn`. The work grows with `k`. Tests say how many classes a program,
+    and each of its steps, goes through: `tile` is a power of two from 4 on and divides `segment`.
     """
     seed = torch.randint(2**63 - 1, (1,), generator=generator, device=scores.device)
     n_rows, n_classes = scores.shape

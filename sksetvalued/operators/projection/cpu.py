@@ -2,16 +2,15 @@
 
 import torch
 
-from .._backends import OwnGradient, OwnLoss, check_classes
+from .._backends import check_classes
 from .._dispatch import kernels
-from .eager import centre
-from .reference import fenchel_young
+from . import eager
 
 #: Room for so many places is kept whole, as a copy of those in use would take longer.
 FEW_PLACES = 1 << 13
 
 
-class Projection(OwnGradient):
+class Projection(eager.Projection):
     """The projection of float32, `k` a number or of each row, of which backward touches little."""
 
     @staticmethod
@@ -38,11 +37,10 @@ class Projection(OwnGradient):
 
     @staticmethod
     def definition(grad, q, places, shape):
-        if q is not None:
-            return centre(grad, q.detach().frac().sign_())
-        inside = places.new_zeros(shape, dtype=grad.dtype)
-        inside.view(-1)[places] = 1
-        return centre(grad, inside)
+        if q is None:  # any number between 0 and 1 tells as much
+            q = places.new_zeros(shape, dtype=grad.dtype)
+            q.view(-1)[places] = 0.5
+        return eager.Projection.definition(grad, q, None)
 
 
 def _room(scores, n_places):
@@ -50,10 +48,8 @@ def _room(scores, n_places):
     return scores.new_empty(n_places if scores.requires_grad else 0, dtype=torch.int64)
 
 
-class FenchelYoung(OwnLoss):
+class FenchelYoung(eager.FenchelYoung):
     """The loss of float32, of which backward touches little."""
-
-    reference = staticmethod(fenchel_young)
 
     @staticmethod
     def compute(scores, target, shared):

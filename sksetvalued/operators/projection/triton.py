@@ -15,9 +15,8 @@ import triton
 import triton.language as tl
 
 from .. import _triton_rows as rows
-from .._backends import OwnLoss
 from . import eager
-from .reference import as_point, fenchel_young
+from .reference import as_point
 
 #: Steps end here at the latest.
 _MAX_STEPS = tl.constexpr(200)
@@ -71,13 +70,6 @@ def _sum_row(row, n_classes, coarse, fine, TILE: tl.constexpr):
 
 
 @triton.jit
-def _sum_kept(kept, coarse, fine):
-    """Do what :func:`_sum_row` does for entries in registers."""
-    value, inside, above = _find_inside(kept, coarse, fine)
-    return tl.sum(value), tl.sum(inside), tl.sum(above)
-
-
-@triton.jit
 def _solve(row, n_classes, k, TILE: tl.constexpr):
     """Return the threshold, in double precision."""
     none = tl.full((TILE,), -float("inf"), dtype=tl.float32)
@@ -103,7 +95,8 @@ def _solve(row, n_classes, k, TILE: tl.constexpr):
         if over_row:
             total, n_inside, n_above = _sum_row(row, n_classes, coarse, fine, TILE)
         else:
-            total, n_inside, n_above = _sum_kept(kept, coarse, fine)
+            value, inside, above = _find_inside(kept, coarse, fine)
+            total, n_inside, n_above = tl.sum(value), tl.sum(inside), tl.sum(above)
         rest = k - n_above
         excess = total - rest
         step += 1
@@ -206,10 +199,8 @@ class Projection(eager.Projection):
         return out
 
 
-class FenchelYoung(OwnLoss):
+class FenchelYoung(eager.FenchelYoung):
     """The loss of float32, and its gradient if it is wanted, in one pass."""
-
-    reference = staticmethod(fenchel_young)
 
     @staticmethod
     def compute(scores, target, shared):
