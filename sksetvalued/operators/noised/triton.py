@@ -37,15 +37,10 @@ def _box_muller(a, b):
     # The sine and cosine of the library have branches for large angles. Here an angle of at most
     # an eighth of a turn, then two bits of the four quarters.
     angle = (b << 2).to(tl.int32, bitcast=True).to(tl.float32) * 3.657295198e-10
-    square = angle * angle
-    sine = 1.0 + square * (
-        -1 / 6 + square * (1 / 120 - square * (1 / 5040 - square * (1 / 362880)))
-    )
-    sine = angle * sine
-    cosine = -0.5 + square * (
-        1 / 24 - square * (1 / 720 - square * (1 / 40320 - square * (1 / 3628800)))
-    )
-    cosine = 1.0 + square * cosine
+    x = angle * angle
+    sine = angle * (1.0 + x * (-1 / 6 + x * (1 / 120 - x * (1 / 5040 - x * (1 / 362880)))))
+    cosine = -0.5 + x * (1 / 24 - x * (1 / 720 - x * (1 / 40320 - x * (1 / 3628800))))
+    cosine = 1.0 + x * cosine
     radius = tl.where(b.to(tl.int32, bitcast=True) < 0, -radius, radius)
     swapped = (b & 0x40000000) != 0
     return radius * tl.where(swapped, sine, cosine), radius * tl.where(swapped, cosine, sine)

@@ -123,7 +123,7 @@ def _find_head(
             high = tl.where(above >= least, high, middle)
             count = tl.where(above >= least, above, count)
     cut = _value_of_key(tl.where(count <= HEAD, low, high))
-    count = tl.sum(tl.zeros((TILE,), dtype=tl.int32))
+    count = 0
     if over_row:
         for start in range(0, n_classes, TILE):
             y = rows.load_scores(row, start, n_classes, TILE, target, SIGN)
