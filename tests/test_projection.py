@@ -119,6 +119,15 @@ def test_whole_numbers_and_clear_winners_are_exact(project):
 
 
 @pytest.mark.usefixtures("way")
+def test_ties_of_scores_whose_next_numbers_are_far_away_share_the_size():
+    scores = torch.full((2, 1000), 1e8)
+    scores[:, 50:] -= 8  # the next number
+    expected = torch.zeros_like(scores)
+    expected[:, :50] = 3 / 50
+    torch.testing.assert_close(sparse_top(scores, 3), expected, atol=0, rtol=1e-6)
+
+
+@pytest.mark.usefixtures("way")
 def test_one_size_per_row_is_each_row_alone():
     for dtype in (torch.float32, torch.float64):
         for n_classes in (9, 4000):
