@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
+from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.datasets import make_blobs, make_multilabel_classification
 from sklearn.exceptions import ConvergenceWarning
@@ -465,6 +466,25 @@ class TestProbabilities:
             sizes = np.log(np.bincount(sets.sum(1), p))[None]
             found = label_proba(scores.detach().numpy(), sizes, "projection")
             np.testing.assert_allclose(found[0], p @ sets.double(), atol=1e-6)
+
+    @pytest.mark.parametrize("scale", [1e-6, 0.3, 1, 30, 1e4])
+    def test_they_are_projections_for_each_number_of_labels(self, scale):
+        rng = np.random.default_rng(0)
+        for n_classes, n_sizes in itertools.product((2, 6, 30), (1, 2, 6, 30)):
+            scores = scale * rng.normal(size=(90, n_classes))
+            scores[:30], scores[30:60] = scores[:30].round(), np.round(2 * scores[30:60]) / 2
+            sizes = 3 * rng.normal(size=(90, min(n_sizes, n_classes) + 1))
+            p = softmax(sizes, axis=1)
+            each = [sparse_top(torch.from_numpy(scores), k).numpy() for k in range(p.shape[1])]
+            found = label_proba(scores, sizes, "projection")
+            expected = np.einsum("kij,ik->ij", each, p)
+            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-14 * max(scale, 10))
+            np.testing.assert_array_equal(found[60:] == 0, (np.array(each)[:, 60:] == 0).all(0))
+
+    def test_of_a_row_with_nan_they_are_nan(self):
+        scores = np.array([[1.0, np.nan, 0.0], [2.0, 0.0, 0.0]])
+        proba = label_proba(scores, np.zeros((2, 3)), "projection")
+        assert np.isnan(proba).tolist() == [[True] * 3, [False] * 3]
 
     def test_they_lie_between_zero_and_one_and_add_to_the_expected_number(self, data, fitted):
         X, Y = data

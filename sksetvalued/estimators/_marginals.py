@@ -6,7 +6,9 @@ import numpy as np
 import torch
 from scipy.special import expit, softmax
 from torch import nn
+from torch.nn import functional as F
 
+from .._masks import row_blocks
 from ..losses import LOSSES, BinaryCrossEntropyLoss, SparsemaxLoss, SparseTopLoss
 from ..operators import sparse_top
 
@@ -67,13 +69,71 @@ def label_proba(scores, sizes, link):
     scores = np.ascontiguousarray(scores, dtype=np.float64)
     if link == "sigmoid":
         return _one_of(scores) if not sizes.shape[1] else expit(scores)
-    share = softmax(sizes.astype(np.float64), axis=1) if sizes.shape[1] else None
-    if share is None:
+    if not sizes.shape[1]:
         return sparse_top(torch.from_numpy(scores), 1).numpy()
-    proba = np.zeros_like(scores)
-    for size in range(1, share.shape[1]):
-        proba += share[:, [size]] * sparse_top(torch.from_numpy(scores), size).numpy()
-    return proba.clip(max=1)
+    proba, share = np.empty_like(scores), softmax(sizes.astype(np.float64), axis=1)
+    for rows in row_blocks(scores.shape):
+        proba[rows] = mean_projection(scores[rows], share[rows, 1:])
+    return proba
+
+
+def mean_projection(scores, share):
+    """Return the weighted sum of the projections with K = 1, 2, ...; one sort serves them all.
+
+    Parameters
+    ----------
+    scores, share : ndarrays of shape (n_samples, n_classes) and (n_samples, n_sizes)
+    """
+    below = scores.max(1, keepdims=True) - scores
+    reach = _reaches(torch.from_numpy(np.sort(below, axis=1)), share.shape[1])
+    share, below = torch.from_numpy(share), torch.from_numpy(below)
+    # Of an entry, the first projections are 0; the next ones are inside; the last ones are 1.
+    first, last = torch.searchsorted(reach, below), torch.searchsorted(reach, below + 1)
+    to_reach, to_share = (F.pad(x.cumsum(1), (1, 0)) for x in (share * reach, share))
+    inside = to_reach.gather(1, last) - to_reach.gather(1, first)
+    up_to_last = to_share.gather(1, last)
+    inside -= below * (up_to_last - to_share.gather(1, first))
+    mean = inside + (to_share[:, -1:] - up_to_last)
+    return (mean + 0 * below.sum(1, keepdim=True)).clamp_(0, 1).numpy()  # NaN stays
+
+
+def _reaches(below, n_sizes):
+    """Return how far below the best score a threshold is, of the projections with K = 1, 2, ...
+
+    The sum of a projection rises with the reach, linearly between the points where an entry
+    leaves 0 or gets to 1.
+
+    Parameters
+    ----------
+    below : Tensor of shape (n_samples, n_classes)
+        How far the scores are below the best, in increasing order.
+    n_sizes : int
+
+    Returns
+    -------
+    reach : Tensor of shape (n_samples, n_sizes)
+        In increasing order.
+    """
+    # No reach goes further than one beyond the last of so many entries.
+    width = int((below < below[:, n_sizes - 1, None] + 1).sum(1).max())
+    below = below[:, : max(width, n_sizes)].contiguous()
+    sums = F.pad(below.cumsum(1), (1, 0))
+
+    def total(reach):
+        ones, last = torch.searchsorted(below, reach - 1), torch.searchsorted(below, reach)
+        return ones + (last - ones) * reach - (sums.gather(1, last) - sums.gather(1, ones))
+
+    k = torch.arange(1.0, n_sizes + 1, dtype=below.dtype).repeat(len(below), 1)
+    reach, reached, slope = torch.zeros_like(k), torch.zeros_like(k), 0
+    for points, sign in ((below, 1), (below + 1, -1)):
+        totals = total(points)
+        n_passed = torch.searchsorted(totals, k)
+        place = (n_passed - 1).clamp(min=0)
+        passed = n_passed > 0
+        reach = torch.where(passed, points.gather(1, place).maximum(reach), reach)
+        reached = torch.where(passed, totals.gather(1, place).maximum(reached), reached)
+        slope = slope + sign * n_passed
+    return (reach + (k - reached) / slope.clamp(min=1)).cummax(1).values
 
 
 def _one_of(scores):
