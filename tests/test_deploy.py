@@ -30,6 +30,7 @@ from sksetvalued import (
 )
 from sksetvalued.deploy import _masks, register_onnx_converters
 from sksetvalued.deploy._rules import rule_module
+from sksetvalued.estimators._marginals import label_proba
 from sksetvalued.operators import sparse_top
 from sksetvalued.rules import AverageError, AverageK, PointwiseError, TopK
 
@@ -62,6 +63,11 @@ ESTIMATORS = {
     ),
     "label sets, learnt sizes": (SparseTopClassifier(), X_labels, Y),
     "label sets, threshold": (SparseTopClassifier(size="threshold"), X_labels, Y),
+    "label sets, threshold, shares": (
+        SparseTopClassifier(size="threshold", loss="sparsemax"),
+        X_labels,
+        Y,
+    ),
     "label sets, one size": (SparseTopClassifier(size=2, loss="bce"), X_labels, Y),
 }
 slow = pytest.mark.slow
@@ -153,12 +159,22 @@ class AllRules(nn.Module):
 
 
 @pytest.mark.parametrize("k", [0.3, 1.0, 2.5, 6.0])
-def test_threshold_of_the_simplex_is_that_of_the_projection(k):
+def test_projections_in_graphs_are_those_of_the_operator(k):
     scores = torch.randn(50, 6, generator=torch.Generator().manual_seed(0)).double() * 3
     scores[:10] = scores[:10].round()
-    threshold = _masks.simplex_threshold(scores, torch.tensor(k, dtype=torch.float64))
-    expected = sparse_top(scores, k)
-    torch.testing.assert_close((scores - threshold).clamp(0, 1), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        _masks.project(scores, k), sparse_top(scores, k), rtol=0, atol=1e-12
+    )
+
+
+def test_mean_projections_in_graphs_are_the_probabilities():
+    rng = np.random.default_rng(0)
+    scores, sizes = 3 * rng.normal(size=(50, 6)), 3 * rng.normal(size=(50, 7))
+    scores[:10] = scores[:10].round()
+    share = torch.from_numpy(sizes).softmax(1)
+    found = _masks.mean_projection(torch.from_numpy(scores), share)
+    expected = label_proba(scores, sizes, "projection")
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
@@ -172,9 +188,8 @@ def test_module_returns_the_sets_and_the_order_of_the_estimator(name):
     ]
     assert order == [labels.tolist() for labels in predict_labels(model, samples)]
     inner = getattr(model, "estimator_", model)
-    if name != "label sets, threshold":
-        expected = getattr(inner, "_predict_log_proba", inner.decision_function)(samples)
-        np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-4)
+    expected = getattr(inner, "_predict_log_proba", inner.decision_function)(samples)
+    np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", quickly("top-k, macro, adjusted"))

@@ -63,23 +63,42 @@ def until_sum(proba, wanted):
     return top_sizes(proba, (n_short + 1).clamp(max=proba.shape[1]))
 
 
-def simplex_threshold(scores, k):
-    """Return the threshold t for which the sum of ``clip(scores - t, 0, 1)`` is k, row by row.
+def project(scores, k):
+    """Return the projections of scores of shape (n_samples, n_classes) on the top-K simplex."""
+    return (scores - _crossing(*_kinks(scores), k)).clamp(0, 1)
 
-    The sum is piecewise linear in t with kinks at the scores and one below; the two kinks between
-    which it crosses k are found among them in order.
+
+def mean_projection(scores, share):
+    """Return the mean of the projections with K = 0, 1, ..., weighted by the columns of `share`.
 
     Parameters
     ----------
     scores : Tensor of shape (n_samples, n_classes)
-    k : Tensor of shape () or (n_samples, 1)
-        In (0, n_classes].
+    share : Tensor of shape (n_samples, n_sizes)
+        Rows sum to one.
+    """
+    points, sums = _kinks(scores)
+    mean = torch.zeros_like(scores)
+    for k in range(1, share.shape[1]):
+        q = (scores - _crossing(points, sums, k)).clamp(0, 1)
+        mean = mean + share[:, k : k + 1] * q
+    return mean.clamp(max=1)
+
+
+def _kinks(scores):
+    """Return where the sum of ``clip(scores - t, 0, 1)`` bends in t, in order, and the sums.
+
+    It is piecewise linear with kinks at the scores and one below.
     """
     n_classes = scores.shape[1]
     kinks = torch.cat([scores, scores - 1], dim=1).topk(2 * n_classes, dim=1)
     points, slopes = kinks.values, 2.0 * (kinks.indices < n_classes).to(scores.dtype) - 1
-    sums = (points * slopes).cumsum(1) - slopes.cumsum(1) * points
-    place = (sums < k).long().sum(1, keepdim=True).clamp(1, 2 * n_classes - 1)
+    return points, (points * slopes).cumsum(1) - slopes.cumsum(1) * points
+
+
+def _crossing(points, sums, k):
+    """Return the threshold, of shape (n_samples, 1), where the sums cross k, in (0, n_classes]."""
+    place = (sums < k).long().sum(1, keepdim=True).clamp(1, points.shape[1] - 1)
     upper, lower = points.gather(1, place - 1), points.gather(1, place)
     below, above = sums.gather(1, place - 1), sums.gather(1, place)
     rise = above - below

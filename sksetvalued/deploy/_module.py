@@ -12,6 +12,7 @@ from torch import nn
 from .._predict import unwrap
 from ..estimators import PlugInClassifier, SparseTopClassifier
 from ..estimators._deep import DeepEstimator, bare_module
+from ..estimators._marginals import TIE_BREAK
 from ..estimators._unsmooth import unsmoothed
 from ..inputs import NamedTensors, is_image, zeros_of
 from . import _masks
@@ -80,17 +81,24 @@ class _LabelsAboveThreshold(nn.Module):
         super().__init__()
         self.n_classes = len(model.classes_)
         self.rule = rule_module(model.rule_)
-        k = min(model.average_size_, self.n_classes) if model._shift_invariant else None
-        k = None if k is None else torch.tensor(k, dtype=torch.float64)
-        self.register_buffer("k", k)
+        self.ranked_by = model._ranked_by
 
     def forward(self, output):
-        scores = output[:, : self.n_classes].double()
-        if self.k is None:
-            return self.rule(scores), scores
+        scores, logits = output[:, : self.n_classes].double(), output[:, self.n_classes :].double()
+        return self.rule(self.rank(scores, logits)), scores
+
+    def rank(self, scores, logits):
+        """Do what :func:`..estimators._marginals.label_rank` does."""
+        if self.ranked_by == "scores":
+            return scores
+        share = torch.softmax(logits, 1)
         scores = scores - scores.amax(1, keepdim=True)
-        ranked = scores - _masks.simplex_threshold(scores, self.k)
-        return self.rule(ranked), ranked
+        if self.ranked_by == "probabilities":
+            rank = _masks.mean_projection(scores, share)
+        else:
+            sizes = torch.arange(share.shape[1], dtype=share.dtype, device=share.device)
+            rank = (share * sizes).sum(1, keepdim=True) * _masks.project(scores, 1)
+        return rank + TIE_BREAK * (scores - scores.mean(1, keepdim=True))
 
 
 class SetModule(nn.Module):

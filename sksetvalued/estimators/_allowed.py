@@ -301,10 +301,10 @@ FITTED = {
     "_log_class_weight": optional(is_vector),
     "_log_label_weight": optional(is_vector),
     "_prior_exponent": is_number,
+    "_ranked_by": one_of("scores", "probabilities", "shares"),
     "_rng_state": is_state_of_generators,
     "_seed": is_int,
     "_seen": is_number,
-    "_shift_invariant": is_bool,
     "_smoothed_towards": is_name,
 }
 

@@ -1,4 +1,4 @@
-"""Probabilities of labels, from what a multi-label loss makes of scores."""
+"""Probabilities of labels, and what ranks them, from what a multi-label loss makes of scores."""
 
 import inspect
 
@@ -19,6 +19,10 @@ LINKS = {
     nn.MultiLabelSoftMarginLoss: "sigmoid",
     SparseTopLoss: "projection",
 }
+
+#: So much of the scores is added to probabilities, for these tie at 0 and at 1: more than
+#: rounding in double precision takes away, and too little to change an order otherwise.
+TIE_BREAK = 2.0**-30
 
 
 def link_of(estimator):
@@ -134,6 +138,47 @@ def _reaches(below, n_sizes):
         reached = torch.where(passed, totals.gather(1, place).maximum(reached), reached)
         slope = slope + sign * n_passed
     return (reach + (k - reached) / slope.clamp(min=1)).cummax(1).values
+
+
+def label_rank(scores, sizes, by):
+    r"""Return what one threshold on the labels of all samples compares.
+
+    Among all sets of one average size, those of the labels of the largest probabilities hold the
+    most labels. A loss that ignores a constant added to the scores of a sample leaves it
+    undetermined: the scores alone do not compare between samples.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (n_samples, n_classes)
+    sizes : ndarray of shape (n_samples, n_sizes)
+        Logits of 0, 1, ... labels; without columns, there is one label.
+    by : {"scores", "probabilities", "shares"}
+        - "scores": these, of which probabilities are a function that rises.
+        - "probabilities": those of :func:`label_proba`, by projections.
+        - "shares": the projections with K = 1 times the expected number of labels. Where the
+          expected sparsemax loss is least, a projection is the expected share of the label in
+          its sample.
+
+    Returns
+    -------
+    rank : ndarray of shape (n_samples, n_classes)
+    """
+    if by == "scores":
+        return scores
+    scores = np.ascontiguousarray(scores, dtype=np.float64)
+    if by == "probabilities":
+        rank = label_proba(scores, sizes, "projection")
+    else:
+        rank = expected_size(sizes) * sparse_top(torch.from_numpy(scores), 1).numpy()
+    return rank + TIE_BREAK * (scores - scores.mean(1, keepdims=True))
+
+
+def expected_size(sizes):
+    """Return the expected number of labels, of shape (n_samples, 1), from its logits."""
+    if not sizes.shape[1]:
+        return np.ones((len(sizes), 1))
+    share = softmax(sizes.astype(np.float64), axis=1)
+    return share @ np.arange(sizes.shape[1])[:, None]
 
 
 def _one_of(scores):

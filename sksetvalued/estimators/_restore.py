@@ -20,7 +20,7 @@ from ._label_sets import DeepLabelSetClassifier
 #: Fitted attributes that an estimator may lack.
 OPTIONAL = {"feature_names_in_", "n_features_in_", "_found_epochs", "_image_range"}
 OF_LABELS = {"_log_label_weight"}
-OF_LABEL_SETS = {"average_size_", "largest_size_", "_form", "_seen", "_shift_invariant"}
+OF_LABEL_SETS = {"average_size_", "largest_size_", "_form", "_ranked_by", "_seen"}
 #: What a document holds.
 PARTS = {
     *("estimator", "fitted", "history", "left_out", "network", "params", "rule", "training"),

@@ -161,6 +161,10 @@ class SetLoss(nn.Module):
         Whether `forward` checks its arguments. An estimator checks them once, before training.
     real_k : bool
         Whether `k` may be any real number; otherwise an estimator's k is rounded for the loss.
+    ranked_by : {"scores", "probabilities", "shares"}
+        Of a loss for label sets, what compares between samples, for one threshold: the scores;
+        or, where these leave a constant of each sample undetermined, the probabilities of the
+        labels by their projections, or the shares of the labels in one unit.
 
     Examples
     --------
@@ -182,6 +186,7 @@ class SetLoss(nn.Module):
     targets = ("label",)
     validate = True
     real_k = False
+    ranked_by = "scores"
 
     def __init_subclass__(cls, name=None, **kwargs):
         super().__init_subclass__(**kwargs)

@@ -136,7 +136,7 @@ class SparseTopLoss(SetLoss, name="sparse_top"):
     tensor([[ 0.0000, -0.2500,  0.2500,  0.0000]])
     """
 
-    shift_invariant = True
+    ranked_by = "probabilities"
 
     targets = ("indicator",)
 
@@ -174,7 +174,7 @@ class SparsemaxLoss(SetLoss, name="sparsemax"):
     tensor(0.0625)
     """
 
-    shift_invariant = True
+    ranked_by = "shares"
 
     targets = ("label", "indicator")
 

@@ -29,7 +29,7 @@ class SizedLoss(nn.Module):
         self.prior_exponent = loss.prior_exponent
         self.label_smoothing = loss.label_smoothing
         self.smoothed_towards = loss.smoothed_towards
-        self.shift_invariant = getattr(loss, "shift_invariant", False)
+        self.ranked_by = getattr(loss, "ranked_by", "scores")
 
     def scores(self, output):
         """Return the scores of the classes, followed by the logits of the sizes."""

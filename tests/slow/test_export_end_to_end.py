@@ -40,6 +40,7 @@ LABEL_SETS = {
     "predicted sizes": SparseTopClassifier(**QUICK),
     "one size": SparseTopClassifier(size=2, **QUICK),
     "threshold": SparseTopClassifier(size="threshold", **QUICK),
+    "threshold, sparsemax": SparseTopClassifier(size="threshold", loss="sparsemax", **QUICK),
     "threshold, bce": SparseTopClassifier(size="threshold", loss="bce", **QUICK),
 }
 
