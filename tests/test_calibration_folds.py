@@ -117,6 +117,17 @@ def test_which_samples_set_the_threshold_by_default():
     assert seen["none"] == pytest.approx(0.2, abs=0.02)
 
 
+@pytest.mark.parametrize(
+    "params, n, n_seen",
+    [({}, 1500, 1500), ({}, 4500, 2700), ({}, 10500, 2100), ({"calibration_folds": 3}, 4500, 4500)],
+)
+def test_of_many_samples_as_many_folds_are_used_as_hold_out_enough(params, n, n_seen):
+    data = np.arange(n)[:, None] % 7
+    noisy = (data[:, 0] > 2) ^ (np.arange(n) % 3 == 0)  # such as a few steps learn
+    clf = classifier(patience=1, batch_size=1000, lr=0.1, **params).fit(data, noisy)
+    assert clf.rule_.n_samples_seen_ == n_seen
+
+
 def test_what_folds_cannot_be_used_with_is_named(fitted):
     for params, match in (
         ({"calibration_fraction": 0.2}, "calibration_folds=3 and calibration_fraction=0.2"),

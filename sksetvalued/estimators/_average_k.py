@@ -3,6 +3,7 @@
 import warnings
 from numbers import Integral, Real
 
+import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
@@ -19,8 +20,8 @@ ALPHA = 0.1
 #: Share of the data that is held out for the threshold where a search holds none out.
 CALIBRATION_SHARE = 0.1
 
-#: Folds that "auto" makes, of at most so many samples.
-FOLDS, MOST_IN_FOLDS = 5, 5000
+#: Folds that "auto" makes, of which it takes the first that hold out so many samples together.
+FOLDS, ENOUGH_HELD_OUT = 5, 2000
 
 
 @with_training_parameters
@@ -78,9 +79,10 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
         samples count for it, and none is lost to the network that is kept. That one is trained
         for at most as many epochs as the networks of the folds, so that its scores are about as
         sharp as theirs; each takes the time of a fit. Held-out sparse rows are scored
-        without the columns that no row of the training has. "auto" is five, with
-        ``calibration_fraction="auto"``, where `max_epochs` is searched on at most 5,000 samples.
-        None: no folds.
+        without the columns that no row of the training has. "auto", with
+        ``calibration_fraction="auto"`` and where `max_epochs` is searched, is five, of which as
+        many are used as hold out 2,000 samples: all of 2,000 samples, two of 5,000, one of 10,000
+        and more. None: no folds.
     {training}
 
     Attributes
@@ -220,11 +222,11 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
         spare = self._searches_epochs(resume) and not self.rule_.requires_held_out
         return None if spare else CALIBRATION_SHARE
 
-    def _calibration_folds(self, resume, n_samples):
+    def _calibration_folds(self, resume):
         folds, auto = self.calibration_folds, self.calibration_fraction == "auto"
         if folds == "auto":
-            few = n_samples <= MOST_IN_FOLDS and self._searches_epochs(resume)
-            return FOLDS if few and auto and not self.rule_.requires_held_out else None
+            spare = self._searches_epochs(resume) and not self.rule_.requires_held_out
+            return FOLDS if auto and spare else None
         if folds is not None and not auto:
             raise ValueError(
                 f"calibration_folds={folds} and calibration_fraction="
@@ -245,6 +247,9 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
             # A k that needs a warning has had it before the training.
             warnings.filterwarnings("ignore", ".*every class is returned", UserWarning)
             rule = self._rule()._begin(len(self.classes_))
+        if self.calibration_folds == "auto":
+            held_out = np.cumsum([len(out) for _, out in folds])
+            folds = folds[: np.searchsorted(held_out, ENOUGH_HELD_OUT) + 1]
         n_samples = sum(len(out) for _, out in folds)
         for kept, out in folds:
             if not trained:

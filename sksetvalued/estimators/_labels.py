@@ -211,7 +211,7 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
         # A fit that goes on holds the same samples out, if the data are the same.
         random_state = np.random.RandomState(self._seed)
         train, held = np.arange(len(target)), None
-        n_folds = self._calibration_folds(resume, len(train))
+        n_folds = self._calibration_folds(resume)
         fraction = None if n_folds else self._calibration_share(resume)
         if fraction is not None:
             train, held = split_per_class(target, fraction, random_state)
@@ -236,7 +236,7 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
         """Return the share of the data that is held out for the threshold alone, or None."""
         return None
 
-    def _calibration_folds(self, resume, n_samples):
+    def _calibration_folds(self, resume):
         """Return the number of folds whose scores set the threshold, or None."""
         return None
 
