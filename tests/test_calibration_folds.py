@@ -78,7 +78,7 @@ def test_where_the_length_is_searched_the_last_network_is_trained_nearly_as_long
     (first, _, best), (second, of_fold, _), (whole, of_all, _) = lengths
     assert (first, second, whole) == (76, 76, 150)
     assert of_fold == best.best_epoch_
-    epochs = best.best_epoch_ * (76 / 150) ** (1 - best.best_epoch_ / 100)
+    epochs = best.best_epoch_ * (76 / 150) ** (1 - best.best_epoch_ / 150)
     assert of_all == clf.n_iter_ == math.ceil(epochs)
     # The last epoch goes through a part of its five batches.
     n_batches = sum(clf.net_.history[:, "train_batch_count"])
@@ -118,13 +118,13 @@ def test_which_samples_set_the_threshold_by_default():
 
 
 @pytest.mark.parametrize(
-    "params, n, n_seen",
-    [({}, 1500, 1500), ({}, 4500, 2700), ({}, 10500, 2100), ({"calibration_folds": 3}, 4500, 4500)],
+    ("folds", "n", "n_seen"),
+    [("auto", 1500, 1500), ("auto", 4500, 2700), ("auto", 10500, 2100), (3, 4500, 4500)],
 )
-def test_of_many_samples_as_many_folds_are_used_as_hold_out_enough(params, n, n_seen):
+def test_of_many_samples_as_many_folds_are_used_as_hold_out_enough(folds, n, n_seen):
     data = np.arange(n)[:, None] % 7
     noisy = (data[:, 0] > 2) ^ (np.arange(n) % 3 == 0)  # such as a few steps learn
-    clf = classifier(patience=1, batch_size=1000, lr=0.1, **params).fit(data, noisy)
+    clf = classifier(patience=1, batch_size=1000, lr=0.1, calibration_folds=folds).fit(data, noisy)
     assert clf.rule_.n_samples_seen_ == n_seen
 
 

@@ -51,8 +51,8 @@ INTRO = f"""\
 Written by `python -m benchmarks.defaults.sizes`. `AverageKClassifier(k)` is fitted, and the sets
 of {N_TEST:,} samples that it has not seen are counted; training and test samples, and the network,
 are drawn anew for each seed. "default" sets its threshold by as many of five folds as hold out
-2,000 samples, "a fifth" (`calibration_folds=None`) by the samples that were held out for the length
-of the training.
+2,000 samples, "a fifth" (`calibration_folds=None`) by the samples that were held out for the
+length of the training.
 
 *mean*: average over seeds of the size, in percent of k, minus 100, with its 95 % Student
 interval. *error*: root mean square of the same. *possible*: s sqrt(1/n + 1/m) in percent of k, the

@@ -7,7 +7,6 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from .. import training
 from ..metrics import average_k_accuracy_score
 from ..rules import AverageK
 from ._docs import with_training_parameters
@@ -22,6 +21,9 @@ CALIBRATION_SHARE = 0.1
 
 #: Folds that "auto" makes, of which it takes the first that hold out so many samples together.
 FOLDS, ENOUGH_HELD_OUT = 5, 2000
+
+#: Epochs after which networks of more and of fewer samples would be alike after equally many.
+EPOCHS_ALIKE = 150
 
 
 @with_training_parameters
@@ -264,8 +266,8 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
 
     def _epochs_on_all(self, epochs, share):
         # Scores are as sharp as those of the networks that set the threshold after as many updates
-        # where these are few, and after as many epochs where these are many.
-        return epochs * share ** (1 - epochs / training.MOST_EPOCHS)
+        # where these are few, and nearer to as many epochs where these are many.
+        return epochs * share ** (1 - epochs / EPOCHS_ALIKE)
 
     def _loss_supplies(self, n_samples):
         # The loss alone has another default, that of the thesis.

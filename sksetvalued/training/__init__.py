@@ -9,7 +9,7 @@ from ._net import SetNet
 from ._optimizers import OPTIMIZERS, resolve_optimizer
 from ._parallel import alone, current_processes, over_processes, refuse_divided
 from ._predict import iter_outputs
-from ._recipes import HELD_OUT, MOST_EPOCHS, is_perceptron, most_epochs, recipe
+from ._recipes import HELD_OUT, is_perceptron, most_epochs, recipe
 from ._setup import (
     TrainingOptions,
     check_net_params,
@@ -26,7 +26,6 @@ from ._state import KeepState
 __all__ = [
     "HELD_OUT",
     "KeepState",
-    "MOST_EPOCHS",
     "Monitor",
     "OPTIMIZERS",
     "SetNet",
