@@ -11,7 +11,7 @@ from reference_multi import project_by_bisection
 from scipy.optimize import minimize
 
 from sksetvalued.operators import sparse_top, sparsemax
-from sksetvalued.operators.projection import fenchel_young_loss, reference, subtract_threshold
+from sksetvalued.operators.projection import fenchel_young_loss, reference
 
 KINDS = ["random", "ties", "grid", "constant", "spread"]
 
@@ -315,11 +315,3 @@ def test_an_exported_graph_does_without_this_package():
     graph = torch.export.export(Project(), (scores,))
     assert "sksetvalued" not in graph.graph_module.code
     torch.testing.assert_close(graph.module()(scores), sparse_top(scores, 2))
-
-
-def test_scores_less_their_threshold_are_the_projection_where_they_are_clipped():
-    """One size for all rows; those that are flat, where many entries are inside, as well."""
-    for scale in (0.0, 0.01, 1.0):
-        scores = draw(5, 300, scale=scale, dtype=torch.float32)
-        shifted = subtract_threshold(scores, 2.5)
-        torch.testing.assert_close(shifted.clamp(0, 1), sparse_top(scores, 2.5))

@@ -121,11 +121,6 @@ _fenchel_young_in_graph.register_autograd(
 )
 
 
-def subtract_threshold(scores, k):
-    """Return scores of (n_samples, n_classes) less the threshold of their projection, detached."""
-    return reference.subtract(scores, *eager.find_threshold(scores, as_sizes(k, scores)))
-
-
 def sparse_top(scores, k):
     r"""Project scores on the top-K simplex, whose vertices are the sets of k classes.
 

@@ -14,8 +14,9 @@ from .reference import as_point, as_sizes, subtract
 
 #: Steps towards the threshold end at so many roundings, or after so many steps.
 _ROUNDING, _MOST_STEPS = 2, 100
-#: Entries that count are selected before they are sorted where they are one in so many.
-_MANY = 8
+#: Of so many classes the entries that count are selected before they are sorted, if they are at
+#: most one in so many.
+_MANY_CLASSES, _FEW = 2048, 8
 #: What is computed at once is at least about a quarter of all.
 _MOST_PARTS = 4
 
@@ -32,7 +33,8 @@ def find_threshold(scores, k):
 
 def _ascending(scores, rank):
     """Return minus the largest scores, in increasing order: all that may count, and all NaN."""
-    n_kept, few = int(rank.max()), scores.shape[1] // _MANY
+    n_kept, n_classes = int(rank.max()), scores.shape[1]
+    few = n_classes // _FEW if n_classes >= _MANY_CLASSES else 0
     if n_kept <= few:
         entry = scores.topk(n_kept).values.gather(1, rank - 1)
         n_kept = max(n_kept, int((scores >= entry - 1).sum(1).max()))
