@@ -3,6 +3,8 @@
 Without the compiled kernels, in float64 or as the definition itself, the laws are the same.
 """
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -120,11 +122,22 @@ def test_whole_numbers_and_clear_winners_are_exact(project):
 
 @pytest.mark.usefixtures("way")
 def test_ties_of_scores_whose_next_numbers_are_far_away_share_the_size():
-    scores = torch.full((2, 1000), 1e8)
+    scores = torch.full((2, 5000), 1e8)
     scores[:, 50:] -= 8  # the next number
     expected = torch.zeros_like(scores)
     expected[:, :50] = 3 / 50
     torch.testing.assert_close(sparse_top(scores, 3), expected, atol=0, rtol=1e-6)
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_of_many_classes_all_less_than_one_below_the_entry_of_the_rank_count(dtype):
+    scores = torch.full((2, 5000), -5.0, dtype=dtype)
+    scores[:, :400], scores[:, 400:402] = -0.9, 0.0
+    scores[1] = scores[1].flip(0)
+    expected = torch.from_numpy(project_by_bisection(scores.double().numpy(), 2))
+    assert (expected > 0).sum(1).tolist() == [402, 402]
+    torch.testing.assert_close(sparse_top(scores, 2).double(), expected, atol=1e-7, rtol=0)
 
 
 @pytest.mark.usefixtures("way")
@@ -159,14 +172,15 @@ def test_infinite_scores_win_and_rows_without_a_projection_are_nan_alone():
     expected = torch.tensor([[1.0, 0.75, 0.25, 0.0]])
     assert torch.equal(sparse_top(scores, 2), expected)
     assert torch.equal(define(scores, 2), expected)
-    scores = draw(5, 300, dtype=torch.float32)
-    expected = sparse_top(scores, 2)
-    scores[1, 150] = torch.nan
-    scores[3] = -torch.inf
-    for project in (define, sparse_top):
-        q = project(scores, 2)
-        assert q[[1, 3]].isnan().all()
-        torch.testing.assert_close(q[[0, 2, 4]], expected[[0, 2, 4]])
+    cases = itertools.product((300, 5000), ((150, torch.nan), (slice(None), -torch.inf)))
+    for n_classes, (place, wrong) in cases:
+        scores = draw(3, n_classes, dtype=torch.float32)
+        expected = sparse_top(scores, 2)
+        scores[1, place] = wrong
+        for project in (define, sparse_top):
+            q = project(scores, 2)
+            assert q[1].isnan().all()
+            torch.testing.assert_close(q[[0, 2]], expected[[0, 2]])
 
 
 @pytest.mark.parametrize("project", [define, sparse_top])
