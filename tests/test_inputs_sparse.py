@@ -9,7 +9,7 @@ from torch import nn
 
 from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier, load, save
 from sksetvalued.inputs import SparseInputs, SparseRows
-from sksetvalued.networks import MLP, LinearHead, Network
+from sksetvalued.networks import HEADS, MLP, LinearHead, Network, TwoHead
 
 N_COLUMNS, N_CLASSES = 400, 5
 
@@ -85,6 +85,24 @@ def test_a_perceptron_maps_sparse_rows_as_it_maps_dense_ones(rows, by_columns):
         network.zero_grad()
         scores = network(batch)
         scores.square().sum().backward()
+        results.append([scores.detach(), *(p.grad for p in network.parameters())])
+    for sparse, dense in zip(*results, strict=True):
+        torch.testing.assert_close(sparse, dense)
+
+
+@pytest.mark.parametrize("head", HEADS.values())
+@pytest.mark.parametrize("rows", [slice(0, 50), slice(0, 1)])
+def test_sparse_rows_stand_beside_the_last_layer_as_dense_ones_do(rows, head):
+    X = table()[0][rows]
+    backbone = MLP((N_COLUMNS,), (7, 4), skip=True)
+    network = Network(nn.Identity(), backbone, head(backbone.n_features, 3)).double()
+    network.expect_sparse_rows()
+    results = []
+    for batch in (rows_of(X), torch.from_numpy(X.toarray())):
+        network.zero_grad()
+        scores = network(batch)
+        scores = torch.stack(scores) if head is TwoHead else scores
+        (scores**3).sum().backward()
         results.append([scores.detach(), *(p.grad for p in network.parameters())])
     for sparse, dense in zip(*results, strict=True):
         torch.testing.assert_close(sparse, dense)

@@ -8,30 +8,7 @@ from torch.nn import functional as F
 
 from sksetvalued.inputs import SparseRows
 from sksetvalued.networks._random import Dropout, drawn
-
-
-class RowLinear(nn.Linear):
-    """Affine map of the rows of a batch, dense or :class:`SparseRows`.
-
-    Of sparse rows only the stored values are read, forward and backward.
-    """
-
-    def store_by_columns(self):
-        """Lay the weights out in memory as sparse rows read them, one column after another."""
-        self.weight = nn.Parameter(self.weight.detach().t().contiguous().t())
-
-    def forward(self, x):
-        """Return the map of each row."""
-        if not isinstance(x, SparseRows):
-            return super().forward(x)
-        sums = F.embedding_bag(
-            x.columns,
-            self.weight.t().contiguous(),
-            x.starts,
-            mode="sum",
-            per_sample_weights=x.values,
-        )
-        return sums + self.bias
+from sksetvalued.networks._rows import BesideRows, RowLinear
 
 
 class MLP(nn.Sequential):
@@ -77,12 +54,13 @@ class MLP(nn.Sequential):
         self.n_features = width + (torch.Size(input_shape).numel() if self.skip else 0)
 
     def forward(self, x):
-        """Return the features of a batch."""
+        """Return the features of a batch; with `skip`, of sparse rows, as :class:`BesideRows`."""
         features = super().forward(x)
         if not self.skip:
             return features
-        inputs = x.to_dense() if isinstance(x, SparseRows) else x.flatten(1)
-        return torch.cat([features, inputs], dim=1)
+        if isinstance(x, SparseRows):
+            return BesideRows(features, x)
+        return torch.cat([features, x.flatten(1)], dim=1)
 
 
 def _conv(n_in, n_out, size, generator):

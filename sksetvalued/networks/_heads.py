@@ -5,9 +5,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from sksetvalued.networks._random import drawn
+from sksetvalued.networks._rows import BesideRows, RowLinear
 
 
-class LinearHead(nn.Linear):
+class LinearHead(RowLinear):
     """Score classes by an affine map of the features.
 
     Parameters
@@ -75,6 +76,8 @@ class CosineHead(nn.Module):
 
     def forward(self, features):
         """Return the cosines, of shape (n_samples, n_classes)."""
+        if isinstance(features, BesideRows):
+            features = features.to_dense()
         cosines = F.linear(F.normalize(features, dim=1), F.normalize(self.weight, dim=1))
         return cosines.clamp(-1, 1)
 

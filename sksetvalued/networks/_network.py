@@ -4,7 +4,8 @@ import torch
 from torch import nn
 
 from sksetvalued.inputs import NamedTensors, NormalizedRows, SparseRows, arcsinh
-from sksetvalued.networks._backbones import MLP, RowLinear
+from sksetvalued.networks._backbones import MLP
+from sksetvalued.networks._rows import RowLinear
 
 
 class Normalize(nn.Module):

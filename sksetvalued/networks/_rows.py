@@ -1,0 +1,57 @@
+"""Affine maps of rows of which only the stored values are read."""
+
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from sksetvalued.inputs import SparseRows
+
+
+class BesideRows(NamedTuple):
+    """Features of a batch, and sparse rows that stand beside them.
+
+    Parameters
+    ----------
+    features : Tensor of shape (n_samples, n_features)
+    rows : SparseRows
+    """
+
+    features: torch.Tensor
+    rows: SparseRows
+
+    def to_dense(self):
+        """Return both as one tensor."""
+        return torch.cat([self.features, self.rows.to_dense()], dim=1)
+
+
+class RowLinear(nn.Linear):
+    """Affine map of the rows of a batch, dense, :class:`SparseRows` or :class:`BesideRows`.
+
+    Of sparse rows only the stored values are read, forward and backward.
+    """
+
+    def store_by_columns(self):
+        """Lay the weights out in memory as sparse rows read them, one column after another."""
+        self.weight = nn.Parameter(self.weight.detach().t().contiguous().t())
+
+    def forward(self, x):
+        """Return the map of each row."""
+        if isinstance(x, BesideRows):
+            n = x.features.shape[1]
+            sums = F.linear(x.features, self.weight[:, :n], self.bias)
+            return sums + _map_sparse(x.rows, self.weight[:, n:])
+        if isinstance(x, SparseRows):
+            return _map_sparse(x, self.weight) + self.bias
+        return super().forward(x)
+
+
+def _map_sparse(rows, weight):
+    return F.embedding_bag(
+        rows.columns,
+        weight.t().contiguous(),
+        rows.starts,
+        mode="sum",
+        per_sample_weights=rows.values,
+    )
