@@ -1,6 +1,7 @@
 """The threshold of AverageKClassifier by folds: scores of networks trained without them."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -40,19 +41,55 @@ def fitted():
     return classifier(max_epochs=4, calibration_folds=3).fit(X, Y)
 
 
-def test_the_threshold_is_that_of_networks_trained_without_the_fold(fitted):
-    scores = []
-    for kept, out in folds_per_class(Y, 3, np.random.RandomState(fitted._seed)):
+def fold_scores(fitted, n_folds):
+    """Return the scores of the networks of folds, of new samples and of their own."""
+    new, own = [], []
+    for kept, out in folds_per_class(Y, n_folds, np.random.RandomState(fitted._seed)):
         # Two thirds of the samples, half as many epochs again: as many samples are seen.
-        part = classifier(max_epochs=6, calibration_folds=None, calibration_fraction=None)
+        epochs = fitted.max_epochs * 3 // 2
+        part = classifier(max_epochs=epochs, calibration_folds=None, calibration_fraction=None)
         part.set_params(batch_size=fitted.batch_size_).fit(X[kept], Y[kept])
         part.class_counts_ = fitted.class_counts_
-        scores.append(part._predict_log_proba(X[out]))
-    scores = np.concatenate(scores)
-    assert len(scores) == 148
-    expected = AverageK(1.5, log_scores=True).fit(scores)
-    assert fitted.threshold_ == expected.threshold_
+        new.append(part._predict_log_proba(X[out]))
+        own.append(part._predict_log_proba(X[kept]))
+    return new, own
+
+
+@pytest.mark.parametrize("bounds", [{}, {"min_size": 1, "max_size": 2}])
+@pytest.mark.parametrize("objective", ["micro", "macro"])
+def test_the_threshold_is_that_of_networks_trained_without_the_fold(bounds, objective):
+    """Of sets smaller by as much as those of the last network's own samples are larger."""
+    params = {"max_epochs": 20, "objective": objective, "rule_params": bounds}
+    fitted = classifier(calibration_folds=3, **params).fit(X, Y)
+    new, own = fold_scores(fitted, 3)
+    options = {"prior": fitted._prior, "objective": objective, "log_scores": True, **bounds}
+
+    def rule(k, *scores):
+        return AverageK(k, **options).fit(np.concatenate(scores))
+
+    seen = np.mean([rule(1.5, n).predict_set(o).sum(1).mean() for n, o in zip(new, own)])
+    before = rule(1.5, *new)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # samples trained on get other sizes
+        size = before.predict_set(fitted._predict_log_proba(X)).sum(1).mean()
+    assert size != seen < 1.5
+    expected = rule(1.5 * (seen / size) ** (min(1, seen / 1.5) ** 8), *new)
+    assert fitted.threshold_ == expected.threshold_ != before.threshold_
     assert fitted.rule_.n_samples_seen_ == 148
+
+
+@pytest.mark.parametrize("aim", [0.2, 1.2, 1.7, 9])
+def test_a_rule_that_aims_at_another_size_has_its_threshold(aim):
+    """Within the bounds of the sizes; what it expects of new samples stays the size it is for."""
+    scores = rng.standard_normal((40, 4))
+    rule = AverageK(1.5, min_size=1, max_size=2).partial_fit(scores)
+    moments = rule.expected_size_
+    rule._aim_at(aim)
+    other = AverageK(min(max(aim, 1), 2), min_size=1, max_size=2).fit(scores)
+    assert rule.threshold_ == other.threshold_
+    assert rule.expected_size_ == moments
+    with pytest.raises(ValueError, match="closed"):
+        rule.merge(AverageK(1.5, min_size=1, max_size=2).partial_fit(scores))
 
 
 def test_the_network_is_that_of_a_fit_on_all_samples_without_folds(fitted):
@@ -119,7 +156,7 @@ def test_which_samples_set_the_threshold_by_default():
 
 @pytest.mark.parametrize(
     ("folds", "n", "n_seen"),
-    [("auto", 1500, 1500), ("auto", 4500, 2700), ("auto", 10500, 2100), (3, 4500, 4500)],
+    [("auto", 1200, 1200), ("auto", 4500, 1800), ("auto", 10500, 2100), (3, 4500, 4500)],
 )
 def test_of_many_samples_as_many_folds_are_used_as_hold_out_enough(folds, n, n_seen):
     data = np.arange(n)[:, None] % 7

@@ -20,7 +20,12 @@ ALPHA = 0.1
 CALIBRATION_SHARE = 0.1
 
 #: Folds that "auto" makes, of which it takes the first that hold out so many samples together.
-FOLDS, ENOUGH_HELD_OUT = 5, 2000
+FOLDS, ENOUGH_HELD_OUT = 5, 1200
+
+#: Training samples, at most, whose sets tell how sure a network is of itself.
+MOST_SEEN = 10_000
+#: How fast what these tell loses its worth where they are smaller than the sets of new samples.
+WORTH = 8
 
 #: Epochs after which networks of more and of fewer samples would be alike after equally many.
 EPOCHS_ALIKE = 150
@@ -80,11 +85,11 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
         Folds whose scores, by networks trained without them, set the threshold together: all
         samples count for it, and none is lost to the network that is kept. That one is trained
         for at most as many epochs as the networks of the folds, so that its scores are about as
-        sharp as theirs; each takes the time of a fit. Held-out sparse rows are scored
-        without the columns that no row of the training has. "auto", with
-        ``calibration_fraction="auto"`` and where `max_epochs` is searched, is five, of which as
-        many are used as hold out 2,000 samples: all of 2,000 samples, two of 5,000, one of 10,000
-        and more. None: no folds.
+        sharp as theirs, and the threshold allows for what its sets of training samples show to
+        differ; each takes the time of a fit. Held-out sparse rows are scored without the columns
+        that no row of the training has. "auto", with ``calibration_fraction="auto"`` and where
+        `max_epochs` is searched, is five, of which as many are used as hold out 1,200 samples:
+        all of 1,000 samples, two of 5,000, one of 10,000 and more. None: no folds.
     {training}
 
     Attributes
@@ -208,7 +213,7 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
             self._feed(rule, inputs, self._check_weights(sample_weight, len(inputs)), n_samples)
         return rule
 
-    def _feed(self, rule, inputs, sample_weight, n_samples):
+    def _feed(self, rule, inputs, sample_weight, n_samples=None):
         start = 0
         for scores in self._iter_scores(inputs):
             stop = start + len(scores)
@@ -245,24 +250,53 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
     def _calibrate_out_of_fold(
         self, inputs, target, weight, folds, epochs, valid=None, trained=False
     ):
-        with warnings.catch_warnings():
-            # A k that needs a warning has had it before the training.
-            warnings.filterwarnings("ignore", ".*every class is returned", UserWarning)
-            rule = self._rule()._begin(len(self.classes_))
+        rule, seen = self._open_rule(), []
         if self.calibration_folds == "auto":
             held_out = np.cumsum([len(out) for _, out in folds])
             folds = folds[: np.searchsorted(held_out, ENOUGH_HELD_OUT) + 1]
-        n_samples = sum(len(out) for _, out in folds)
         for kept, out in folds:
             if not trained:
                 data = self._training_set(inputs, target, weight, kept, True)
                 self._train(data, valid, len(self.classes_), epochs, None)
             if self.net_.interrupted_:
-                return
+                return None
             trained = False
-            out_weight = None if weight is None else weight[out]
-            self._feed(rule, inputs.as_new(out, kept), out_weight, n_samples)
+            own = self._open_rule()
+            self._feed(own, inputs.as_new(out, kept), weight if weight is None else weight[out])
+            with warnings.catch_warnings():
+                # What is to be said of the scores is said once, of those of all folds.
+                warnings.simplefilter("ignore", UserWarning)
+                seen.append(self._size_of_seen(own, inputs, weight, kept))
+            rule.merge(own)
         self.rule_ = rule
+        return float(np.mean(seen))
+
+    def _open_rule(self):
+        """Return a rule that has seen nothing; a k that needs a warning has had it before."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*every class is returned", UserWarning)
+            return self._rule()._begin(len(self.classes_))
+
+    def _size_of_seen(self, rule, inputs, weight, rows):
+        """Return the average size of the sets of samples that the network was trained on."""
+        rows = rows[:: -(-len(rows) // MOST_SEEN)]
+        sizes = []
+        for scores in self._iter_scores(inputs.subset(rows)):
+            mask = np.zeros(scores.shape, dtype=bool)
+            rule._mark_sets(self._log_proba(scores), mask)
+            sizes.append(mask.sum(1))
+        return np.average(np.concatenate(sizes), weights=None if weight is None else weight[rows])
+
+    def _allow_for_the_last(self, seen, inputs, weight, train):
+        # A network whose sets of its own samples are larger than those of the others gives larger
+        # sets of new ones, too, as long as its own are much like new ones to it.
+        if seen is None:
+            return
+        size = self._size_of_seen(self.rule_, inputs, weight, train)
+        aim = self.k
+        if seen and size:
+            aim *= (seen / size) ** (min(1, seen / self.k) ** WORTH)
+        self.rule_._aim_at(aim)
 
     def _epochs_on_all(self, epochs, share):
         # Scores are as sharp as those of the networks that set the threshold after as many updates

@@ -73,7 +73,7 @@ class LabelLength(SearchedLength):
         else:
             splits = folds_per_class(target[train], n_folds, random_state)
         folds = [(train[kept], train[out]) for kept, out in splits if len(out)]
-        epochs = None
+        epochs = seen = None
         if folds:
             kept, out = folds[0]
             parts = [
@@ -85,13 +85,14 @@ class LabelLength(SearchedLength):
                 return False
             epochs = best.best_epoch_
             self._warn_of_chance(best.best_)
-            self._calibrate_out_of_fold(inputs, target, weight, folds, epochs, trained=True)
+            seen = self._calibrate_out_of_fold(inputs, target, weight, folds, epochs, trained=True)
             if self.net_.interrupted_:
                 return False
             epochs = self._epochs_on_all(epochs, len(kept) / len(train))
         self._found_epochs = None if epochs is None else math.ceil(epochs)
         data = self._training_set(inputs, target, weight, train, True)
         self._train(data, None, len(self.classes_), epochs, None, checkpoint)
+        self._allow_for_the_last(seen, inputs, weight, train)
         return len(folds) > 0
 
     def _epochs_on_all(self, epochs, share):
@@ -147,18 +148,19 @@ class LabelLength(SearchedLength):
         epochs = None if self.max_epochs == "auto" else self.max_epochs
         if epochs is None and resume is not None:
             epochs = self._found_epochs
-        folds = []
+        folds, seen = [], None
         if n_folds is not None:
             splits = folds_per_class(target[train], n_folds, random_state)
             folds = [(train[kept], train[out]) for kept, out in splits]
         if folds:
             usual = self._usual_epochs(len(train), len(target))
             longer = len(train) / len(folds[0][0]) * (epochs or usual)
-            self._calibrate_out_of_fold(inputs, target, weight, folds, round(longer), valid)
+            seen = self._calibrate_out_of_fold(inputs, target, weight, folds, round(longer), valid)
             if self.net_.interrupted_:
                 return False
         data = self._training_set(inputs, target, weight, train, True)
         self._train(data, valid, len(self.classes_), epochs, resume, checkpoint)
+        self._allow_for_the_last(seen, inputs, weight, train)
         self._check_training(inputs, target, train)
         return len(folds) > 0
 
@@ -174,8 +176,12 @@ class LabelLength(SearchedLength):
         """Calibrate the rule, where it has a threshold, on folds (kept, held out).
 
         The scores of each are those of a network that is trained for `epochs` without it, which
-        that of the first is already if `trained`.
+        that of the first is already if `trained`. Return how large the sets of these networks are
+        for the samples that they were trained on.
         """
+
+    def _allow_for_the_last(self, seen, inputs, weight, train):
+        """Set the threshold for the last network, knowing what the others gave for `seen`."""
 
     def _likelihood(self, y_true, y_score, sample_weight):
         log_proba = self._log_proba(y_score)

@@ -287,6 +287,16 @@ class AverageK(SetRule):
         elif self.objective == "micro" and self.k >= EMPTY_FROM and n >= FEWEST_COMPARED:
             self._check_empty(empty)
 
+    def _aim_at(self, size):
+        """Set the threshold at which calibration sets hold `size` classes, those of others k."""
+        self._solve()
+        if not self._every_class:
+            low, high = self._bounds
+            high = self.n_classes_ if high is None else high
+            self._selector.k = min(max(size, low), high)
+            self._threshold = self._selector.threshold()
+        self._finish()
+
     def _check_empty(self, empty):
         """Warn if so large a share of the calibration sets is empty that scores look unfit."""
         if empty > MOST_EMPTY:
