@@ -1,48 +1,5 @@
 // The k largest entries of rows, with and without noise.
 
-// Memory for one row at a time; the constructor may throw bad_alloc.
-struct RowMemory {
-  int height;
-  int64_t n_chunks, n_head;
-  Buffer<float> maxima, tops, scores, values, normals;
-  Buffer<int32_t> head, keys;
-  Buffer<Entry> entries;
-  NoisedRow row;
-
-  RowMemory(int64_t n_classes, int64_t k, float epsilon)
-      : height(n_classes < 4096 ? 4 : 16),
-        n_chunks(count_chunks(n_classes, height)),
-        n_head((n_classes / (2 * kLanes) + 1) * 2 * kLanes),
-        maxima(n_chunks * kLanes),
-        tops(n_chunks),
-        scores(n_head),
-        values(n_head),
-        normals(n_head),
-        head(n_head),
-        keys(n_head + n_chunks * kLanes),
-        entries(k),
-        row{{nullptr, n_classes, height, n_chunks, maxima.data, tops.data, false},
-            k,
-            epsilon,
-            logf(height * 1.001f) + 22.1807098f - kBoundC,
-            0,
-            0,
-            head.data,
-            scores.data,
-            values.data,
-            normals.data,
-            keys.data,
-            {entries.data, 0, k},
-            false} {}
-};
-
-// Return the k-th largest score itself, and its class.
-INLINE Entry select_exactly(NoisedRow& row) {
-  collect(row, reached_by(row.blocks, row.k, row.keys));
-  memcpy(row.values, row.scores, sizeof(float) * static_cast<size_t>(row.n_head));
-  return kth_entry(row, kth_value(row));
-}
-
 // Whether one entry comes before another in decreasing order: NaN first, ties by their columns.
 inline bool precedes(const Entry& a, const Entry& b) {
   const bool nan_a = a.value != a.value, nan_b = b.value != b.value;
