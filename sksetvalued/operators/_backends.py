@@ -43,14 +43,14 @@ class OwnLoss(OwnGradient):
     that of a few rows at a time, differentiated at once, leaves no more than the gradient.
     """
 
-    #: Rows are treated in about so many parts at most, where memory allows it.
-    most_parts = math.inf
+    #: Rows are treated in about so many parts at most, of about so many entries on the processor.
+    parts = math.inf, _AT_ONCE
 
     @classmethod
     def compute(cls, scores, target, *parameters):
         losses, wanted = scores.new_zeros(len(scores)), scores.requires_grad
         slopes = torch.empty_like(scores) if wanted else None
-        for rows in split_rows(scores, cls.most_parts):
+        for rows in split_rows(scores, *cls.parts):
             part = scores[rows].detach().requires_grad_(wanted)
             losses[rows], slope = cls.differentiate(part, target[rows], *parameters)
             if wanted:
@@ -77,9 +77,9 @@ class OwnLoss(OwnGradient):
             return torch.autograd.grad(losses, scores, grad, create_graph=create_graph)[0]
 
 
-def split_rows(scores, most_parts=math.inf):
+def split_rows(scores, most_parts=math.inf, at_once=_AT_ONCE):
     """Yield slices of the rows that are treated together, about so many at most."""
-    at_once = _AT_ONCE if scores.is_cpu else _AT_ONCE_ELSEWHERE
+    at_once = at_once if scores.is_cpu else _AT_ONCE_ELSEWHERE
     step = max(1, at_once // max(1, scores.shape[1]), len(scores) // most_parts)
     for start in range(0, len(scores) if scores.numel() else 0, step):
         yield slice(start, start + step)

@@ -6,6 +6,7 @@ and autograd keeps one tensor of the size of the scores.
 
 import numpy as np
 import torch
+from torch.nn import functional as F
 
 from .._backends import OwnGradient, OwnLoss, split_rows
 from .._dispatch import holds_its_values
@@ -17,18 +18,22 @@ _ROUNDING, _MOST_STEPS = 2, 100
 #: Of so many classes the entries that count are selected before they are sorted, if they are at
 #: most one in so many.
 _MANY_CLASSES, _FEW = 2048, 8
-#: What is computed at once is at least about a quarter of all.
-_MOST_PARTS = 4
+#: What is computed at once is at least about a quarter of all, or so many entries.
+_PARTS = 4, 1 << 18
 
 
 def find_threshold(scores, k):
     """Do what :func:`.reference.find_threshold` does, of rows whose values can be read."""
     k = k.expand(len(scores))[:, None]
     rank = k.ceil().clamp(1, scores.shape[1]).long()
-    below = _ascending(scores.detach(), rank).to(k.dtype)
+    below = _ascending(scores.detach(), rank)
     entry = below.gather(1, rank - 1)
-    below.sub_(entry).clamp_(-1, 1)  # beyond, an entry is 0 or 1 whatever the threshold
-    return -entry, -_find_offset(below, k[:, 0])[:, None]
+    entry += below[:, [0, -1]].clamp(0, 0).sum(1, keepdim=True)  # NaN stands at the ends
+    # Beyond, an entry is 0 or 1 whatever the threshold.
+    n_kept = int(torch.searchsorted(below, entry + 1, right=True).max())
+    entry = entry.to(k.dtype)
+    below = (below[:, :n_kept] - entry).clamp_(min=-1)
+    return -entry, -_find_offset(below, k)
 
 
 def _ascending(scores, rank):
@@ -38,10 +43,11 @@ def _ascending(scores, rank):
     if n_kept <= few:
         entry = scores.topk(n_kept).values.gather(1, rank - 1)
         n_kept = max(n_kept, int((scores >= entry - 1).sum(1).max()))
+    n_kept = n_kept if n_kept <= few else n_classes
     if not (scores.is_cpu and holds_its_values(scores)):
-        return -(scores.topk(n_kept) if n_kept <= few else scores.sort(1, descending=True)).values
+        return -scores.topk(n_kept).values
     values = scores.numpy()  # which NumPy sorts many times as fast as torch
-    if n_kept <= few:
+    if n_kept < n_classes:
         values = np.partition(values, -n_kept, axis=1)[:, -n_kept:]
     return torch.from_numpy(np.sort(-values, axis=1))
 
@@ -53,18 +59,16 @@ def _find_offset(below, k):
     below, in increasing order: two places in a row, and the running sums there, tell the sum of
     the projection.
     """
-    sums = below.new_empty(len(below), below.shape[1] + 1)
-    sums[:, 0] = 0
-    torch.cumsum(below, 1, out=sums[:, 1:])
+    sums = F.pad(below.cumsum(1), (1, 0))
     ends = below.new_tensor([-1, 0])
     rounding = _ROUNDING * torch.finfo(k.dtype).eps * (1 + k)
     low, high = torch.zeros_like(k), torch.ones_like(k)
     offset, least = high, torch.inf
     for _ in range(_MOST_STEPS):
-        places = torch.searchsorted(below, offset[:, None] + ends)
-        (ones, last), (before, total) = places.unbind(1), sums.gather(1, places).unbind(1)
-        n_inside = last - ones
-        lack = k - ones - (offset * n_inside - (total - before))
+        places = torch.searchsorted(below, offset + ends)
+        n_inside, total = places.diff(), sums.gather(1, places).diff()
+        ones, last = places.to(k.dtype).split(1, 1)
+        lack = k - ones - (offset * n_inside - total)
         newton, miss = offset + lack / n_inside.clamp_(min=1), lack.abs()
         missed = miss > rounding * last
         if not missed.any():
@@ -74,7 +78,7 @@ def _find_offset(below, k):
         trusted = (newton >= low) & (newton <= high) & (2 * miss <= least)
         offset = torch.where(trusted | ~missed, newton, (low + high) / 2)
         least = torch.where(trusted, miss, torch.inf)
-    return newton + 0 * (below[:, 0] + below[:, -1])  # NaN stands at the ends
+    return newton
 
 
 class Projection(OwnGradient):
@@ -83,7 +87,7 @@ class Projection(OwnGradient):
     @staticmethod
     def compute(scores, k):
         q, k = torch.empty_like(scores), as_sizes(k, scores).expand(len(scores))
-        for rows in split_rows(scores, _MOST_PARTS):
+        for rows in split_rows(scores, *_PARTS):
             d = subtract(scores[rows], *find_threshold(scores[rows], k[rows]))
             torch.clamp(d, 0, 1, out=q[rows])
         return q, (q,), None
@@ -91,7 +95,7 @@ class Projection(OwnGradient):
     @staticmethod
     def gradient(grad, q, _):
         result = torch.empty_like(q)
-        for rows in split_rows(q, _MOST_PARTS):
+        for rows in split_rows(q, *_PARTS):
             result[rows] = Projection.definition(grad[rows], q[rows], None)
         return result
 
@@ -104,23 +108,23 @@ def centre(grad, inside):
     """Return the gradient minus its mean over the entries inside, and zero at the others."""
     kept = grad * inside
     mean = kept.sum(1, keepdim=True) / inside.sum(1, keepdim=True).clamp_(min=1)
-    return kept.addcmul(mean, inside, value=-1)
+    return kept.addcmul_(mean, inside, value=-1)
 
 
 class FenchelYoung(OwnLoss):
     """The loss, of which the gradient is the projection minus the point of the target."""
 
     reference = staticmethod(reference.fenchel_young)
-    most_parts = _MOST_PARTS
+    parts = _PARTS
 
     @staticmethod
     def differentiate(scores, target, shared):
         point, k = as_point(target, scores, shared)
         d = subtract(scores.detach(), *find_threshold(scores, k))
         q = d.clamp(0, 1)
-        gap = q - point
+        beyond, gap = d.sub_(q), q.sub_(point)
         # The terms of `loss_of`; choosing entries by a mask takes ten times as long as this.
-        terms = d.sub_(q).mul_(gap).nan_to_num_(0, torch.inf, -torch.inf)
+        terms = beyond.mul_(gap).nan_to_num_(0, torch.inf, -torch.inf)
         return terms.addcmul_(gap, gap, value=0.5).sum(1), gap
 
 

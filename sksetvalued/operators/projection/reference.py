@@ -47,7 +47,7 @@ def subtract(scores, reference, offset):
     """
     coarse = offset.to(scores.dtype)
     fine = (offset - coarse).to(scores.dtype)
-    return scores - reference.to(scores.dtype) - coarse - fine
+    return (scores - reference.to(scores.dtype)).sub_(coarse).sub_(fine)
 
 
 def shift_and_project(scores, k):
