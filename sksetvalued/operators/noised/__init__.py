@@ -27,26 +27,11 @@ def check_noise(noise, scores):
 def select_noised(
     scores, k, epsilon, n_draws, generator=None, noise=None, shared=False, all_k=False
 ):
-    """Find the classes that noise puts at rank k, or at ranks 1 to k.
+    """Find the classes that noise puts at rank k or, if `all_k`, at ranks 1 to k in any order.
 
+    Draws are made from `generator`, or are `noise` of shape (n_draws, n_samples or 1, n_classes);
+    those made are the same for all samples if `shared`. Without noise, `epsilon` 0, there is one.
     Graphs of torch.compile break where noise is drawn, as they cannot hold a generator.
-
-    Parameters
-    ----------
-    scores : Tensor of shape (n_samples, n_classes)
-        Not differentiated.
-    k : int, in [1, n_classes]
-    epsilon : float
-        Without noise there is one draw.
-    n_draws : int
-        Not used when `noise` is given.
-    generator : torch.Generator, optional
-    noise : Tensor of shape (n_draws, n_samples or 1, n_classes), optional
-        Drawn from `generator` when absent.
-    shared : bool, default=False
-        Whether drawn noise is the same for all samples.
-    all_k : bool, default=False
-        Whether to return the k first classes of each draw, in any order, and not the k-th alone.
 
     Returns
     -------
@@ -90,7 +75,8 @@ def noised_hinge(
     .. math:: \sum_r w_r \, \gamma \Big( m_y + \frac{1}{M} \sum_{i \le M}
         \mathrm{top}_{r+1}(s + \epsilon Z_i) - s_y \Big)_+
 
-    The ranks share the draws. With one rank and without noise it is the calibrated hinge.
+    They share the draws, which are those of :func:`select_noised`. With one rank and without noise
+    it is the calibrated hinge. A target on the processor that is no class is a ValueError.
 
     Parameters
     ----------
@@ -100,18 +86,10 @@ def noised_hinge(
     ranks : tuple of (int, float)
         Ranks r in [1, n_classes - 1], increasing, and their weights.
     margin : float or Tensor of shape (n_samples,), default=1.0
-    epsilon, n_draws, generator, noise, shared
-        As for :func:`select_noised`.
-    scale : float, default=1.0
 
     Returns
     -------
     losses : Tensor of shape (n_samples,)
-
-    Raises
-    ------
-    ValueError
-        If a target on the processor is not a class.
     """
     k, several = ranks[-1][0] + 1, len(ranks) > 1
     drawn = noise is None and not shared and cpu.takes(epsilon)
@@ -211,14 +189,8 @@ def noised_top_k_sum(scores, k, epsilon=1.0, n_noise_samples=5, generator=None, 
     ----------
     scores : Tensor of shape (..., n_classes)
     k : int, in [1, n_classes]
-    epsilon : float, default=1.0
-        Standard deviation of the noise.
-    n_noise_samples : int, default=5
-        Number of draws; not used when `noise` is given.
-    generator : torch.Generator, optional
-        Where the noise comes from; torch's default generator when absent.
-    noise : Tensor of shape (n_noise_samples, ..., n_classes), optional
-        Standard normals to use; the middle dimensions may be 1, to share the noise.
+    epsilon, n_noise_samples, generator, noise
+        As for :func:`noised_top_k`.
 
     Returns
     -------
