@@ -1,7 +1,7 @@
 """The smoothed top-k hinge loss of Berrada et al."""
 
 from ..operators._checks import check_number
-from ..operators.smoothed import smoothed_hinges
+from ..operators.smoothed import smoothed_hinge
 from ._ranks import check_ranks, resolve_ranks
 from ._top_k import _TopKLoss
 
@@ -62,7 +62,8 @@ class SmoothedTopKHingeLoss(_TopKLoss, name="smoothed_hinge"):
     def sample_losses(self, input, target):
         self.check_rank(input)
         ranks = resolve_ranks(self.k, self.ranks, input.shape[1])
-        return smoothed_hinges(input, target, ranks, self.tau, self.margin)
+        each = [smoothed_hinge(input, target, k, self.tau, self.margin) for k, _ in ranks]
+        return each[0] if len(each) == 1 else sum(w * loss for loss, (_, w) in zip(each, ranks))
 
 
 def smoothed_top_k_hinge_loss(

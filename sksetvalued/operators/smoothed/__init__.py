@@ -115,10 +115,3 @@ def smoothed_hinge(scores, target, k, tau, margin):
         scores = scores if torch.is_grad_enabled() else scores.detach()
         return SmoothedHinge.apply(scores, target, k, tau, margin)
     return reference.smoothed_hinge(scores, target, k, tau, margin)
-
-
-def smoothed_hinges(scores, target, ranks, tau, margin):
-    """Compute the weighted sum of the smoothed hinges at pairs of a rank and its weight."""
-    if len(ranks) == 1:
-        return smoothed_hinge(scores, target, ranks[0][0], tau, margin)
-    return sum(w * smoothed_hinge(scores, target, k, tau, margin) for k, w in ranks)
