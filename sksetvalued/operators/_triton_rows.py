@@ -4,7 +4,7 @@ A row is read tile after tile, each lane of the program keeping the four largest
 meets. Hence the largest entries of the row are at hand in registers, unless more than four of
 them meet in a lane; whatever follows checks that, and reads the row again where it is so.
 
-Imported only where Triton is installed.
+This module, and the others of Triton's kernels, are imported only where it is installed.
 """
 
 import torch

@@ -5,8 +5,6 @@ generator (Philox) makes on the spot, and keeps the k largest: neither the noise
 scores are ever stored. The normals of the selected classes are made again at the end, from their
 counters. Long rows are split into segments when there are too few programs to fill the device;
 the k largest of the segments are then merged.
-
-Imported only where Triton is installed.
 """
 
 import torch

@@ -6,8 +6,6 @@ method, kept within an interval that shrinks, end on the exact solution. Leaving
 only lower the solution: it is first sought on the largest entries, which are in registers, and
 it is that of the row if no other entry exceeds it. If not, the steps go on from there over the
 row.
-
-Imported only where Triton is installed.
 """
 
 import torch

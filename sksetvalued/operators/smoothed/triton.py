@@ -11,13 +11,11 @@ of the log-ratio is, for each class, a function of its odds alone:
 .. math:: \frac{1}{N} \sum_w w^{1-k} \frac{o_i F(w)}{1 + o_i w}
     \left( \frac{1}{f_k} - \frac{w}{f_{k-1}} \right).
 
-A program takes one row. It
-finds a cut below which the odds are small, from the largest entries that its lanes keep; it reads
-the row again to add up the powers of the odds below the cut, and multiplies the few factors above
-it one by one, for all nodes of the circle at once. The gradient is a function of the odds: a
-polynomial below the cut, a sum over the nodes above it. Nothing but the gradient is written.
-
-Imported only where Triton is installed.
+A program takes one row. It finds a cut below which the odds are small, from the largest entries
+that its lanes keep; it reads the row again to add up the powers of the odds below the cut, and
+multiplies the few factors above it one by one, for all nodes of the circle at once. The gradient
+is a function of the odds: a polynomial below the cut, a sum over the nodes above it. Nothing but
+the gradient is written.
 """
 
 import math
@@ -27,6 +25,7 @@ import numpy as np
 import torch
 import triton
 import triton.language as tl
+from triton.language import constexpr
 
 from .. import _triton_rows as rows
 from .._backends import OwnLoss
@@ -39,10 +38,10 @@ _PART = 1024
 #: The logarithm of a probability that does not matter.
 _LOG_NEGLIGIBLE = math.log(1e-9)
 #: Steps of Newton's method for the tilt, which need not be exact.
-_STEPS = tl.constexpr(3)
-_NONE = tl.constexpr(-float("inf"))
+_STEPS = constexpr(3)
+_NONE = constexpr(-float("inf"))
 #: The key of -inf.
-_LOWEST_KEY = tl.constexpr(-2139095041)
+_LOWEST_KEY = constexpr(-2139095041)
 
 
 @triton.jit
@@ -80,7 +79,7 @@ def _append(out, values, cut, count):
 
 @triton.jit
 def _find_head(
-    row, n_classes, target, least, head, SIGN: tl.constexpr, HEAD: tl.constexpr, TILE: tl.constexpr
+    row, n_classes, target, least, head, SIGN: constexpr, HEAD: constexpr, TILE: constexpr
 ):
     """Write the entries above a cut to `head`; return the cut and their number.
 
@@ -136,19 +135,10 @@ def _find_head(
 
 @triton.jit
 def _sum_powers(
-    row,
-    n_classes,
-    target,
-    cut,
-    cooling,
-    SIGN: tl.constexpr,
-    N_POWERS: tl.constexpr,
-    TILE: tl.constexpr,
+    row, n_classes, target, cut, cooling, SIGN: constexpr, N_POWERS: constexpr, TILE: constexpr
 ):
     """Return the sums of the powers of the odds below the cut, where they would be one."""
-    sums = ()
-    for _ in tl.static_range(N_POWERS):
-        sums = sums + (tl.zeros((TILE,), dtype=tl.float32),)  # noqa: RUF005
+    sums = (tl.zeros((TILE,), dtype=tl.float32),) * N_POWERS
     for start in tl.range(0, n_classes, TILE, num_stages=rows.STAGES):
         y = rows.load_scores(row, start, n_classes, TILE, target, SIGN)
         odds = tl.where(y > cut, 0.0, tl.exp((y - cut) * cooling))
@@ -158,10 +148,7 @@ def _sum_powers(
             raised = raised + (sums[m] + power,)  # noqa: RUF005
             power *= odds
         sums = raised
-    totals = ()
-    for m in tl.static_range(N_POWERS):
-        totals = totals + (tl.sum(sums[m]),)  # noqa: RUF005
-    return totals
+    return [tl.sum(total) for total in sums]
 
 
 @triton.jit
@@ -200,11 +187,11 @@ def _value_kernel(
     work,
     losses,
     saved,
-    SIGN: tl.constexpr,
-    N_POWERS: tl.constexpr,
-    N_NODES: tl.constexpr,
-    HEAD: tl.constexpr,
-    TILE: tl.constexpr,
+    SIGN: constexpr,
+    N_POWERS: constexpr,
+    N_NODES: constexpr,
+    HEAD: constexpr,
+    TILE: constexpr,
 ):
     """Write the loss of a row, and what its gradient needs.
 
@@ -293,10 +280,10 @@ def _gradient_kernel(
     grad,
     saved,
     out,
-    SIGN: tl.constexpr,
-    N_POWERS: tl.constexpr,
-    N_NODES: tl.constexpr,
-    TILE: tl.constexpr,
+    SIGN: constexpr,
+    N_POWERS: constexpr,
+    N_NODES: constexpr,
+    TILE: constexpr,
 ):
     """Write the gradient of a part of a row."""
     row = tl.program_id(0).to(tl.int64)
