@@ -101,14 +101,11 @@ class Projection(OwnGradient):
 
     @staticmethod
     def definition(grad, q, _):
-        return centre(grad, q.detach().frac().sign_())
-
-
-def centre(grad, inside):
-    """Return the gradient minus its mean over the entries inside, and zero at the others."""
-    kept = grad * inside
-    mean = kept.sum(1, keepdim=True) / inside.sum(1, keepdim=True).clamp_(min=1)
-    return kept.addcmul_(mean, inside, value=-1)
+        """Return the gradient minus its mean over the entries inside, and zero at the others."""
+        inside = q.detach().frac().sign_()
+        kept = grad * inside
+        mean = kept.sum(1, keepdim=True) / inside.sum(1, keepdim=True).clamp_(min=1)
+        return kept.addcmul_(mean, inside, value=-1)
 
 
 class FenchelYoung(OwnLoss):
@@ -123,7 +120,7 @@ class FenchelYoung(OwnLoss):
         d = subtract(scores.detach(), *find_threshold(scores, k))
         q = d.clamp(0, 1)
         beyond, gap = d.sub_(q), q.sub_(point)
-        # The terms of `loss_of`; choosing entries by a mask takes ten times as long as this.
+        # The terms of the definition; choosing entries by a mask takes ten times as long as this.
         terms = beyond.mul_(gap).nan_to_num_(0, torch.inf, -torch.inf)
         return terms.addcmul_(gap, gap, value=0.5).sum(1), gap
 

@@ -65,22 +65,19 @@ def project(scores, k):
     return shift_and_project(scores, as_sizes(k, scores))[1]
 
 
-def loss_of(beyond, gap):
-    r"""Return the Fenchel-Young loss of :math:`|q|^2/2` against a point p of the top-K simplex.
+def fenchel_young(scores, target, shared):
+    r"""Do what :func:`..fenchel_young_loss` does, for a point p; the gradient is q - p.
 
-    With d the scores minus the threshold, `beyond` is d - q and `gap` is q - p. No term of
+    With d the scores minus the threshold, no term of
     :math:`\sum_j (q_j - p_j)(d_j - q_j) + (q_j - p_j)^2 / 2` is negative, and no large numbers
     cancel.
     """
-    # The product of an infinite score and zero would be NaN.
-    return (beyond.masked_fill(gap == 0, 0).add(gap, alpha=0.5) * gap).sum(-1)
-
-
-def fenchel_young(scores, target, shared):
-    """Do what :func:`..fenchel_young_loss` does; the gradient is q - p."""
     point, k = as_point(target, scores, shared)
     d, q = shift_and_project(scores, k)
-    return loss_of(d - q, q - point)
+    gap = q - point
+    # The product of an infinite score and zero would be NaN.
+    beyond = (d - q).masked_fill(gap == 0, 0)
+    return (beyond.add(gap, alpha=0.5) * gap).sum(-1)
 
 
 def as_sizes(k, scores):
