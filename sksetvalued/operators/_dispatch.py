@@ -122,21 +122,12 @@ def has_triton():
 
 
 def choose(operator, scores, target=None, *, rank=1):
-    """Return who computes an operator now.
+    """Return who computes an operator now: "cpu", "triton" or "reference".
 
-    Parameters
-    ----------
-    operator : {"noised", "smoothed", "projection", "top_k", "dropout"}
-    scores : Tensor of shape (n_samples, n_classes)
-        Or what else a kernel is to read, as the gradient in a backward pass.
-    target : LongTensor of shape (n_samples,), optional
-        Classes that a kernel is to read. Whether they exist the kernel sees.
-    rank : int, default=1
-        From either end, whichever is nearer, where the kernel can count from both.
-
-    Returns
-    -------
-    {"cpu", "triton", "reference"}
+    The operators are "noised", "smoothed", "projection", "top_k" and "dropout". `scores`, of shape
+    (n_samples, n_classes), are what a kernel is to read, as the gradient in a backward pass, and
+    so is `target`; whether its classes exist the kernel sees. `rank` counts from either end,
+    whichever is nearer, where the kernel can count from both.
     """
     # First of all, so that graphs do not break at what follows.
     if torch.compiler.is_compiling():

@@ -15,15 +15,7 @@ _MANY_CLASSES = 4096
 def top_k(scores, k):
     """Return the k largest scores of each row, in decreasing order, and their classes.
 
-    Parameters
-    ----------
-    scores : Tensor of shape (n_samples, n_classes)
-        Detached, or given where no graph is recorded.
-    k : int, in [1, n_classes]
-
-    Returns
-    -------
-    values, indices : Tensors of shape (n_samples, k)
+    Both are of shape (n_samples, k). Scores are detached, or given where no graph is recorded.
     """
     n_samples, n_classes = scores.shape
     if n_classes <= _FEW_CLASSES or 4 * k >= n_classes or choose("top_k", scores) != "cpu":

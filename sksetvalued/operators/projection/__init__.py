@@ -67,21 +67,11 @@ def _project(rows, k):
 
 
 def fenchel_young_loss(scores, target, shared):
-    """Return the Fenchel-Young loss of the projection, of which it is the gradient.
+    """Return the Fenchel-Young loss of each row, whose gradient is a projection less a point.
 
-    Parameters
-    ----------
-    scores : Tensor of shape (n_samples, n_classes)
-        In single precision or better.
-    target : LongTensor of shape (n_samples,), or Tensor of shape (n_samples, n_classes)
-        Classes, or indicators.
-    shared : bool
-        Whether the labels of an indicator share one unit, so that scores are projected on the
-        probability simplex; or else on the simplex of the number of labels.
-
-    Returns
-    -------
-    Tensor of shape (n_samples,)
+    The target is a class of each row, or an indicator of the shape of the scores. The labels of an
+    indicator share one unit if `shared`, and scores are projected on the probability simplex; or
+    else on the simplex of the number of labels. Scores are in single precision or better.
     """
     if _in_graph():
         return _fenchel_young_in_graph(scores, target, shared)[0]

@@ -31,17 +31,8 @@ def smoothed_hinge(scores, target, k, tau, margin):
     With x the scores over k tau, and :math:`\sigma` of the classes but the true one, y, it is
     :math:`\tau \log(1 + e^{m / \tau - x_y} \sigma_k(e^x) / \sigma_{k - 1}(e^x))`.
 
-    Parameters
-    ----------
-    scores : Tensor of shape (n_samples, n_classes)
-    target : LongTensor of shape (n_samples,)
-    k : int, in [1, n_classes - 1]
-    tau, margin : float
-
-    Returns
-    -------
-    Tensor of shape (n_samples,)
-        NaN where a score is NaN or infinity; -inf stands for a score far below all others.
+    Scores are of shape (n_samples, n_classes), and k in [1, n_classes - 1]. A loss is NaN where a
+    score is NaN or infinity; -inf stands for a score far below all others.
     """
     n_classes, target = scores.shape[1], target.unsqueeze(1)
     # sigma_k / sigma_(k-1) of e^x is sigma_(r-1) / sigma_r of e^-x, r = n_classes - k.
@@ -102,21 +93,14 @@ def _finite(scores):
 def law(scores, k, temperature=1.0, origin=0.0):
     r"""Return the probabilities of k - 1 and of k successes, the tilt, and the normalisation.
 
-    Parameters
-    ----------
-    scores : Tensor of shape (n_samples, n_classes)
-        A score of -inf takes a class out; k have to be left.
-    k : int
-    temperature : float
-    origin : float or Tensor of shape (n_samples, 1)
-        What the scores are measured from.
+    A score of -inf takes a class out; k have to be left. With x the scores less the origin, a
+    number or one for each row, over the temperature, i successes have probability
+    :math:`\sigma_i(e^x) e^{-i \nu - \mathrm{log\_total}}`.
 
     Returns
     -------
     before, at, tilt, log_total : Tensors of shape (n_samples,)
-        In double precision, where the device has it. With x the scores less the origin, over the
-        temperature, i successes have probability
-        :math:`\sigma_i(e^x) e^{-i \nu - \mathrm{log\_total}}`.
+        In double precision, where the device has it.
     """
     # A power of two that leaves the tail odds of at most `ratio`.
     n_head = _power_of_two(3 * k + 1)
