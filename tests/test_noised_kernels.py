@@ -234,7 +234,9 @@ def test_mixed_hinge_keeps_nan_and_refuses_wrong_targets():
     scores, target = draw(4, 300)
     scores[1, 7] = torch.nan
     value, gradient = value_and_gradient(
-        lambda s, y: noised_hinge(s, y, MIXTURES[0], epsilon=0.5, n_draws=2), scores, target
+        lambda s, y: noised_hinge(s, y, MIXTURES[0], draws=(0.5, 2, None, None, False)),
+        scores,
+        target,
     )
     assert value.isnan().tolist() == [False, True, False, False]
     assert (gradient[1] == 0).all()

@@ -160,18 +160,11 @@ class NoisedTopKHingeLoss(_TopKLoss, name="noised_hinge"):
         generator = None
         if noise is None and self.epsilon > 0:
             generator = self.generator.on(input.device, fixed=not self.training)
-        return noised_hinge(
-            input,
-            target,
-            resolve_ranks(self.k, self.ranks, input.shape[1]),
-            self._margins(target, input),
-            self.epsilon,
-            self.n_noise_samples,
-            self.scale,
-            generator,
-            noise,
-            shared=self.noise == "shared",
-        )
+        ranks = resolve_ranks(self.k, self.ranks, input.shape[1])
+        margins = self._margins(target, input)
+        shared = self.noise == "shared"
+        draws = self.epsilon, self.n_noise_samples, generator, noise, shared
+        return noised_hinge(input, target, ranks, margins, self.scale, draws)
 
 
 class _GivenNoise(NoisedTopKHingeLoss):

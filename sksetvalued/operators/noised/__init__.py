@@ -11,6 +11,9 @@ from . import cpu, reference
 
 __all__ = ["noised_top_k", "noised_top_k_sum"]
 
+#: One draw, without noise.
+_EXACT = 0.0, 1, None, None, False
+
 
 def check_noise(noise, scores):
     """Raise unless `noise` holds draws of the shape of `scores`, or 1 for all but the classes."""
@@ -58,25 +61,14 @@ def select_noised(
     return (indices, normals) if all_k else (indices[..., -1:], normals[..., -1:])
 
 
-def noised_hinge(
-    scores,
-    target,
-    ranks,
-    margin=1.0,
-    epsilon=0.0,
-    n_draws=1,
-    scale=1.0,
-    generator=None,
-    noise=None,
-    shared=False,
-):
+def noised_hinge(scores, target, ranks, margin=1.0, scale=1.0, draws=_EXACT):
     r"""Compute the weighted sum of the noised hinges of several ranks.
 
     .. math:: \sum_r w_r \, \gamma \Big( m_y + \frac{1}{M} \sum_{i \le M}
         \mathrm{top}_{r+1}(s + \epsilon Z_i) - s_y \Big)_+
 
-    They share the draws, which are those of :func:`select_noised`. With one rank and without noise
-    it is the calibrated hinge. A target on the processor that is no class is a ValueError.
+    With one rank and without noise it is the calibrated hinge. A target on the processor that is
+    no class is a ValueError.
 
     Parameters
     ----------
@@ -86,17 +78,19 @@ def noised_hinge(
     ranks : tuple of (int, float)
         Ranks r in [1, n_classes - 1], increasing, and their weights.
     margin : float or Tensor of shape (n_samples,), default=1.0
+    draws : tuple
+        The arguments `epsilon` to `shared` of :func:`select_noised`; all ranks share the draws.
 
     Returns
     -------
     losses : Tensor of shape (n_samples,)
     """
+    epsilon, n_draws, generator, noise, shared = draws
     k, several = ranks[-1][0] + 1, len(ranks) > 1
     drawn = noise is None and not shared and cpu.takes(epsilon)
     if drawn and choose("noised", scores, target, rank=k) == "cpu":
         n_draws, seed = (n_draws, draw_key(generator)) if epsilon > 0 else (1, 0)
         return cpu.NoisedHinge.apply(scores, target, ranks, margin, epsilon, n_draws, scale, seed)
-    draws = epsilon, n_draws, generator, noise, shared
     indices, normals = select_noised(scores, k, *draws, all_k=several)
     if several:
         indices, normals = _at_ranks(scores.detach(), indices, normals, epsilon, ranks)
@@ -112,19 +106,17 @@ def _at_ranks(scores, indices, normals, epsilon, ranks):
     return indices.gather(-1, order), normals.gather(-1, order)
 
 
-def _noised_mean(scores, k, epsilon, n_noise_samples, generator, noise, all_k):
+def _noised_mean(scores, k, epsilon, n_draws, generator, noise, all_k):
     """Average over the draws the k-th largest noised score, or the sum of the k largest."""
     check_scores(scores)
     k = check_k(k, scores.shape[-1])
     check_number("epsilon", epsilon, 0, inclusive=True)
-    check_positive_integer("n_noise_samples", n_noise_samples)
+    check_positive_integer("n_noise_samples", n_draws)
     flat = at_least_float32(scores).reshape(-1, scores.shape[-1])
     if noise is not None:
         check_noise(noise, scores)
         noise = noise.expand(-1, *scores.shape).reshape(len(noise), -1, scores.shape[-1])
-    indices, normals = select_noised(
-        flat, k, epsilon, n_noise_samples, generator, noise, all_k=all_k
-    )
+    indices, normals = select_noised(flat, k, epsilon, n_draws, generator, noise, all_k=all_k)
     noised = flat.gather(1, indices.flatten(1)) + epsilon * normals.flatten(1)
     mean = noised.mean(dim=1)
     return (mean * k if all_k else mean).reshape(scores.shape[:-1]).to(scores.dtype)
