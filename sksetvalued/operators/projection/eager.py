@@ -15,8 +15,7 @@ from .reference import as_point, as_sizes, subtract
 
 #: Steps towards the threshold end at so many roundings, or after so many steps.
 _ROUNDING, _MOST_STEPS = 2, 100
-#: Of so many classes the entries that count are selected before they are sorted, if they are at
-#: most one in so many.
+#: Of so many classes the largest, one in so many, are selected and sorted first.
 _MANY_CLASSES, _FEW = 2048, 8
 #: What is computed at once is at least about a quarter of all, or so many entries.
 _PARTS = 4, 1 << 18
@@ -38,17 +37,22 @@ def find_threshold(scores, k):
 
 def _ascending(scores, rank):
     """Return minus the largest scores, in increasing order: all that may count, and all NaN."""
-    n_kept, n_classes = int(rank.max()), scores.shape[1]
-    few = n_classes // _FEW if n_classes >= _MANY_CLASSES else 0
-    if n_kept <= few:
-        entry = scores.topk(n_kept).values.gather(1, rank - 1)
-        n_kept = max(n_kept, int((scores >= entry - 1).sum(1).max()))
-    n_kept = n_kept if n_kept <= few else n_classes
+    n_classes = scores.shape[1]
+    few = n_classes // _FEW
+    if n_classes >= _MANY_CLASSES and int(rank.max()) <= few:
+        below = _sort_largest(scores, few)
+        # The others are at least as far below: they cannot count.
+        if (below[:, -1:] >= below.gather(1, rank - 1) + 1).all():
+            return below
+    return _sort_largest(scores, n_classes)
+
+
+def _sort_largest(scores, n):
     if not (scores.is_cpu and holds_its_values(scores)):
-        return -scores.topk(n_kept).values
+        return -scores.topk(n).values
     values = scores.numpy()  # which NumPy sorts many times as fast as torch
-    if n_kept < n_classes:
-        values = np.partition(values, -n_kept, axis=1)[:, -n_kept:]
+    if n < values.shape[1]:
+        values = np.partition(values, -n, axis=1)[:, -n:]
     return torch.from_numpy(np.sort(-values, axis=1))
 
 
