@@ -43,8 +43,8 @@ class OwnLoss(OwnGradient):
     that of a few rows at a time, differentiated at once, leaves no more than the gradient.
     """
 
-    #: Rows are treated in about so many parts at most, of about so many entries on the processor.
-    parts = math.inf, _AT_ONCE
+    #: What is told :func:`split_rows`.
+    parts = ()
 
     @classmethod
     def compute(cls, scores, target, *parameters):
@@ -77,9 +77,14 @@ class OwnLoss(OwnGradient):
             return torch.autograd.grad(losses, scores, grad, create_graph=create_graph)[0]
 
 
-def split_rows(scores, most_parts=math.inf, at_once=_AT_ONCE):
-    """Yield slices of the rows that are treated together, about so many at most."""
-    at_once = at_once if scores.is_cpu else _AT_ONCE_ELSEWHERE
+def split_rows(scores, most_parts=math.inf, undivided=0):
+    """Yield slices of the rows that are treated together, about so many at most.
+
+    So few entries as `undivided` are one part.
+    """
+    at_once = _AT_ONCE if scores.is_cpu else _AT_ONCE_ELSEWHERE
+    if scores.numel() <= undivided:
+        most_parts = 1
     step = max(1, at_once // max(1, scores.shape[1]), len(scores) // most_parts)
     for start in range(0, len(scores) if scores.numel() else 0, step):
         yield slice(start, start + step)

@@ -17,7 +17,7 @@ from .reference import as_point, as_sizes, subtract
 _ROUNDING, _MOST_STEPS = 2, 100
 #: Of so many classes the largest, one in so many, are selected and sorted first.
 _MANY_CLASSES, _FEW = 2048, 8
-#: What is computed at once is at least about a quarter of all, or so many entries.
+#: What is computed at once is at least about a quarter of all, and all of so few entries.
 _PARTS = 4, 1 << 18
 
 
