@@ -10,7 +10,11 @@ pytestmark = pytest.mark.slow
 
 
 def test_sets_hold_k_classes_after_fit_on_few_samples():
-    """Where the last network trains for the epochs of those of the folds, 8 % are missing."""
+    """Where the last network trains for the epochs of those of the folds, 8 % are missing.
+
+    Where what it differs by is not allowed for, sets are 4 to 5 % too large, and errors of 5 to
+    6 %. They are 2.3 to 2.8 % in three groups of eight seeds: one in a hundred is above 4.2 %.
+    """
     sizes = []
     for seed in range(8):
         X, y, _, _ = make_ambiguous_classification(
@@ -19,4 +23,4 @@ def test_sets_hold_k_classes_after_fit_on_few_samples():
         clf = AverageKClassifier(3, random_state=seed).fit(X[:200], y[:200])
         sizes.append(clf.predict_set(X[200:]).sum(1).mean())
     assert np.mean(sizes) == pytest.approx(3, rel=0.04)
-    assert np.sqrt(np.mean((np.array(sizes) / 3 - 1) ** 2)) < 0.06
+    assert np.sqrt(np.mean((np.array(sizes) / 3 - 1) ** 2)) < 0.042
