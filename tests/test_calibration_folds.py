@@ -45,10 +45,9 @@ def fold_scores(fitted, n_folds):
     """Return the scores of the networks of folds, of new samples and of their own."""
     new, own = [], []
     for kept, out in folds_per_class(Y, n_folds, np.random.RandomState(fitted._seed)):
-        # Two thirds of the samples, half as many epochs again: as many samples are seen.
-        epochs = fitted.max_epochs * 3 // 2
-        part = classifier(max_epochs=epochs, calibration_folds=None, calibration_fraction=None)
-        part.set_params(batch_size=fitted.batch_size_).fit(X[kept], Y[kept])
+        part = classifier(calibration_folds=None, calibration_fraction=None)
+        part.set_params(max_epochs=fitted.max_epochs, batch_size=fitted.batch_size_)
+        part.fit(X[kept], Y[kept])
         part.class_counts_ = fitted.class_counts_
         new.append(part._predict_log_proba(X[out]))
         own.append(part._predict_log_proba(X[kept]))
@@ -59,7 +58,7 @@ def fold_scores(fitted, n_folds):
 @pytest.mark.parametrize("objective", ["micro", "macro"])
 def test_the_threshold_is_that_of_networks_trained_without_the_fold(bounds, objective):
     """Of sets smaller by as much as those of the last network's own samples are larger."""
-    params = {"max_epochs": 20, "objective": objective, "rule_params": bounds}
+    params = {"max_epochs": 60, "objective": objective, "rule_params": bounds}
     fitted = classifier(calibration_folds=3, **params).fit(X, Y)
     new, own = fold_scores(fitted, 3)
     options = {"prior": fitted._prior, "objective": objective, "log_scores": True, **bounds}

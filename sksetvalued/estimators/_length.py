@@ -153,9 +153,8 @@ class LabelLength(SearchedLength):
             splits = folds_per_class(target[train], n_folds, random_state)
             folds = [(train[kept], train[out]) for kept, out in splits]
         if folds:
-            usual = self._usual_epochs(len(train), len(target))
-            longer = len(train) / len(folds[0][0]) * (epochs or usual)
-            seen = self._calibrate_out_of_fold(inputs, target, weight, folds, round(longer), valid)
+            as_long = epochs or self._usual_epochs(len(train), len(target))
+            seen = self._calibrate_out_of_fold(inputs, target, weight, folds, as_long, valid)
             if self.net_.interrupted_:
                 return False
         data = self._training_set(inputs, target, weight, train, True)
