@@ -167,7 +167,7 @@ def measure(job):
     # Some classes may have no training sample.
     p = p[:, model.classes_] if p.shape[1] > len(model.classes_) else p
     found = coverage(proba, p, grid)
-    return {"task": job, "coverage": found, "seconds": round(seconds, 2)}
+    return {"task": job, "coverage": round(found, 3), "seconds": round(seconds, 2)}
 
 
 def difference(ours, other):
