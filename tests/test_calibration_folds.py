@@ -1,5 +1,6 @@
 """The threshold of AverageKClassifier by folds: scores of networks trained without them."""
 
+import copy
 import math
 import warnings
 
@@ -75,6 +76,17 @@ def test_the_threshold_is_that_of_networks_trained_without_the_fold(bounds, obje
     expected = rule(1.5 * (seen / size) ** (min(1, seen / 1.5) ** 8), *new)
     assert fitted.threshold_ == expected.threshold_ != before.threshold_
     assert fitted.rule_.n_samples_seen_ == 148
+
+
+@pytest.mark.parametrize(("seen", "aim"), [(0.0, 1.5), (1e-9, 1.5), (0.9, 1.5), (50.0, 2.25)])
+def test_the_size_is_changed_within_bounds(fitted, seen, aim, monkeypatch):
+    """And not at all by networks that know their samples by heart."""
+    clf = copy.deepcopy(fitted)
+    clf.rule_ = AverageK(1.5, log_scores=True).partial_fit(fitted._predict_log_proba(X))
+    aims = []
+    monkeypatch.setattr(clf.rule_, "_aim_at", aims.append)
+    clf._allow_for_the_last(seen, clf._check_inputs(X), None, np.arange(len(X)))
+    assert aims == [pytest.approx(aim, rel=0.02)]
 
 
 @pytest.mark.parametrize("aim", [0.2, 1.2, 1.7, 9])

@@ -24,8 +24,9 @@ FOLDS, ENOUGH_HELD_OUT = 5, 1200
 
 #: Training samples, at most, whose sets tell how sure a network is of itself.
 MOST_SEEN = 10_000
-#: How fast what these tell loses its worth where they are smaller than the sets of new samples.
-WORTH = 8
+#: How fast what these tell loses its worth where they are smaller than the sets of new samples,
+#: and the factor of the size at most, within what the rule remembers scores for.
+WORTH, MOST_ALLOWED = 8, 1.5
 
 #: Epochs after which networks of more and of fewer samples would be alike after equally many.
 EPOCHS_ALIKE = 150
@@ -292,11 +293,10 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
         # sets of new ones, too, as long as its own are much like new ones to it.
         if seen is None:
             return
-        size = self._size_of_seen(self.rule_, inputs, weight, train)
-        aim = self.k
+        size, change = self._size_of_seen(self.rule_, inputs, weight, train), 1
         if seen and size:
-            aim *= (seen / size) ** (min(1, seen / self.k) ** WORTH)
-        self.rule_._aim_at(aim)
+            change = (seen / size) ** (min(1, seen / self.k) ** WORTH)
+        self.rule_._aim_at(self.k * min(max(change, 1 / MOST_ALLOWED), MOST_ALLOWED))
 
     def _epochs_on_all(self, epochs, share):
         # Scores are as sharp as those of the networks that set the threshold after as many updates
