@@ -254,7 +254,7 @@ def test_the_threshold_comes_from_texts_as_new_ones(params, as_new):
     seen = []
 
     class Recorder(AverageKClassifier):
-        def _feed(self, rule, inputs, sample_weight, n_samples):
+        def _feed(self, rule, inputs, sample_weight, n_samples=None):
             seen.append(inputs.data)
             super()._feed(rule, inputs, sample_weight, n_samples)
 
