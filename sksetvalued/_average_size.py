@@ -59,6 +59,8 @@ class AverageSizeSelector:
         which ``(sum of sizes + reserve) / (n + 1)`` is not above `k`. Without weights only.
     keep_rows : bool, default=False
         Whether to remember which sample each entry is of, for :meth:`size_moments`.
+    reach : float, default=1.0
+        How many times as large `k` may be set before :meth:`threshold` is called again.
     """
 
     def __init__(
@@ -70,8 +72,9 @@ class AverageSizeSelector:
         total_weight=None,
         reserve=None,
         keep_rows=False,
+        reach=1.0,
     ):
-        self.k, self.min_size = k, int(min_size)
+        self.k, self.min_size, self.most = k, int(min_size), k * reach
         self.max_size = None if max_size is None else int(max_size)
         self.n_samples, self.total_weight = n_samples, total_weight
         self.reserve, self.keep_rows = reserve, keep_rows
@@ -129,14 +132,14 @@ class AverageSizeSelector:
         cuts = sorted({c for c in (low, high) if 0 < c < n_classes})
         return np.partition(block, cuts, axis=1)[:, low:high] if cuts else block[:, low:high]
 
-    def _budget(self, total):
+    def _budget(self, k, total):
         """Return how much weight may be let in from the pool, for a weight `total` of samples.
 
         It exceeds ``(k - min_size) total`` by what the sums that are compared with it may have
         been rounded up.
         """
         rounding = (2 * math.sqrt(self.n_kept) + 32) * np.finfo(np.float64).eps
-        return (self.k * (1 + rounding) - self.min_size) * total
+        return (k * (1 + rounding) - self.min_size) * total
 
     def _expected_weight(self):
         """Return the weight of all samples at the end, or a bound that it should keep."""
@@ -148,7 +151,8 @@ class AverageSizeSelector:
 
     def _capacity(self):
         """Return how many entries to keep; pruning waits until there are half as many again."""
-        entries = self._budget(self._expected_weight()) * self.rows_seen / self.weight_seen
+        budget = self._budget(self.most, self._expected_weight())
+        entries = budget * self.rows_seen / self.weight_seen
         exact = self.n_samples is not None and not self.weights
         return int(np.ceil(entries)) + 2 if exact else max(FREE_ENTRIES, int(entries) + SLACK)
 
@@ -161,7 +165,7 @@ class AverageSizeSelector:
         else:
             order = np.argsort(values)
             ordered = values[order]
-            budget = self._budget(self._expected_weight())
+            budget = self._budget(self.most, self._expected_weight())
             spent = running_sums(weights[order][::-1])
             cut = len(values) - 2 - np.searchsorted(spent, budget, side="right")
         if cut > 0:
@@ -291,12 +295,12 @@ class AverageSizeSelector:
         values, spent = values[order], running_sums(weights[order])
         ends = np.flatnonzero(np.append(values[1:] != values[:-1], len(values) > 0))
         distinct, spent = values[ends], spent[ends]
-        n_fit = np.count_nonzero(spent <= self._budget(self.weight_seen))
+        n_fit = np.count_nonzero(spent <= self._budget(self.k, self.weight_seen))
         if n_fit < len(distinct):
             return between(distinct[n_fit - 1] if n_fit else None, distinct[n_fit])
         if self.level is None:
             return -np.inf
-        self._check_level(self._budget(self.weight_seen) - spent[-1:].sum())
+        self._check_level(self._budget(self.k, self.weight_seen) - spent[-1:].sum())
         above = distinct[distinct > self.level]
         return between(above[-1] if above.size else None, self.level)
 

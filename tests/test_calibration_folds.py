@@ -93,7 +93,8 @@ def test_the_size_is_changed_within_bounds(fitted, seen, aim, monkeypatch):
 def test_a_rule_that_aims_at_another_size_has_its_threshold(aim):
     """Within the bounds of the sizes; what it expects of new samples stays the size it is for."""
     scores = rng.standard_normal((40, 4))
-    rule = AverageK(1.5, min_size=1, max_size=2).partial_fit(scores)
+    rule = AverageK(1.5, min_size=1, max_size=2)._begin_for_another(4)
+    rule.partial_fit(scores, n_samples=40)
     moments = rule.expected_size_
     rule._aim_at(aim)
     other = AverageK(min(max(aim, 1), 2), min_size=1, max_size=2).fit(scores)
@@ -101,6 +102,21 @@ def test_a_rule_that_aims_at_another_size_has_its_threshold(aim):
     assert rule.expected_size_ == moments
     with pytest.raises(ValueError, match="closed"):
         rule.merge(AverageK(1.5, min_size=1, max_size=2).partial_fit(scores))
+
+
+@pytest.mark.parametrize("n_samples", [300, None])
+def test_enough_scores_are_remembered_for_the_largest_size(n_samples, monkeypatch):
+    """Where sets hold `min_size` classes already, none would be needed for the size itself."""
+    monkeypatch.setattr("sksetvalued._average_size.FREE_ENTRIES", 1)
+    scores = rng.standard_normal((300, 20))
+    rule = AverageK(1, min_size=1)._begin_for_another(20)
+    for part in np.split(scores, 10):
+        rule.partial_fit(part, n_samples=n_samples)
+    assert rule._selector.n_kept < 600 < scores.size
+    rule._allow_for(1, 5)
+    expected = AverageK(1.5, min_size=1).fit(scores)
+    assert rule.threshold_ == expected.threshold_
+    assert rule._selector is None
 
 
 def test_the_network_is_that_of_a_fit_on_all_samples_without_folds(fitted):

@@ -1,6 +1,7 @@
 """PlugInClassifier: scikit-learn's checks, cross-fitting, calibration, any classifier."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -16,7 +17,12 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.metrics import top_k_accuracy_score
-from sklearn.model_selection import GroupKFold, ShuffleSplit, StratifiedKFold, cross_val_predict
+from sklearn.model_selection import (
+    GroupKFold,
+    KFold,
+    ShuffleSplit,
+    StratifiedKFold,
+)
 from sklearn.naive_bayes import GaussianNB, MultinomialNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -106,12 +112,41 @@ def test_text_pipeline_on_banking77(shared_data):
     assert coverage > top_k_accuracy_score(test.label, proba, k=3, labels=clf.classes_)
 
 
+def thresholds_by_folds(rule, model, X, y, cv, weight=None, scores_of=GaussianNB.predict_proba):
+    """Return the threshold of out-of-fold scores, and that for what sets of own samples show."""
+
+    def scores(rows, of):
+        weights = {} if weight is None else {"sample_weight": weight[rows]}
+        return scores_of(clone(model).fit(X[rows], y[rows], **weights), X[of])
+
+    def fitted(k):
+        return clone(rule).set_params(k=k).fit(out, sample_weight=weight)
+
+    def average_size(parts):
+        weights = None if weight is None else np.concatenate([weight[rows] for rows in parts])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # samples trained on get other sizes
+            sizes = [before.predict_set(scores(rows, rows)).sum(1) for rows in parts]
+        return np.average(np.concatenate(sizes), weights=weights)
+
+    splits = [*cv.split(X, y)]
+    out = np.empty((len(y), len(np.unique(y))))
+    for train, test in splits:
+        out[test] = scores(train, test)
+    before = fitted(rule.k)
+    seen = average_size([train for train, _ in splits])
+    change = (seen / average_size([np.arange(len(y))])) ** (min(1, seen / rule.k) ** 8)
+    return before.threshold_, fitted(rule.k * change).threshold_
+
+
 def test_cross_fitting_calibrates_on_out_of_fold_scores(digits):
+    """The size is divided by how much larger sets of own samples are for the model of all."""
     X, y, _, _ = digits
     cv = StratifiedKFold(4)
     clf = PlugInClassifier(GaussianNB(), AverageK(2), cv=cv).fit(X, y)
-    scores = cross_val_predict(GaussianNB(), X, y, cv=cv, method="predict_proba")
-    assert clf.rule_.threshold_ == AverageK(2).fit(scores).threshold_
+    before, expected = thresholds_by_folds(AverageK(2), GaussianNB(), X, y, cv)
+    assert clf.rule_.threshold_ == expected != before
+    assert clf.rule_.expected_size_[0] == pytest.approx(2, abs=1 / len(y))
     np.testing.assert_array_equal(
         clf.estimator_.predict_proba(X), GaussianNB().fit(X, y).predict_proba(X)
     )
@@ -208,14 +243,15 @@ def test_deep_classifiers_are_asked_for_log_probabilities_in_the_folds_too(digit
     cv = StratifiedKFold(3)
     clf = PlugInClassifier(deep, rule, cv=cv).fit(X[cut], y[cut])
     prior = clf.class_counts_ / clf.class_counts_.sum()
-    scores = np.empty((cut.sum(), 10))
-    for train, test in cv.split(X[cut], y[cut]):
-        model = clone(deep).fit(X[cut][train], y[cut][train])
-        balanced = model._scores(X[cut][test])
+
+    def log_proba(model, X):
         log_prior = np.log(model.class_counts_ / model.class_counts_.sum())
-        scores[test] = log_softmax(balanced + log_prior, axis=1)
-    expected = rule.set_params(prior=prior).fit(scores)
-    assert clf.rule_.threshold_ == pytest.approx(expected.threshold_, abs=1e-6)
+        return log_softmax(model._scores(X) + log_prior, axis=1)
+
+    rule.set_params(prior=prior)
+    before, expected = thresholds_by_folds(rule, deep, X[cut], y[cut], cv, scores_of=log_proba)
+    assert clf.rule_.threshold_ == pytest.approx(expected, abs=1e-6)
+    assert abs(before - expected) > 1e-4
 
 
 def test_log_scores_give_the_same_sets(digits):
@@ -237,6 +273,23 @@ def test_a_class_missing_from_a_fold_scores_zero_there(digits):
         assert clf.predict_set(X).shape == (len(y), 10)
 
 
+def test_few_own_scores_of_many_models_are_looked_at(digits):
+    """As many of all together as of the last one, at most; whatever the number of classes."""
+    looked_at = []
+
+    class Counting(GaussianNB):
+        def predict_proba(self, X):
+            looked_at.append(len(X))
+            return super().predict_proba(X)
+
+    X, y, _, _ = digits
+    PlugInClassifier(Counting(), AverageK(2), cv=KFold(90)).fit(X[:, :3], y)
+    own, held_out = looked_at[1:180:2], looked_at[:180:2]
+    assert held_out == [10] * 90
+    assert own == [99] * 90  # every ninth: 111 would be as many as 10,000 of all
+    assert looked_at[180:] == [900]
+
+
 def test_splitters_that_leave_samples_out_or_repeat_them(digits):
     X, y, _, _ = digits
     cv = ShuffleSplit(3, test_size=0.4, random_state=0)
@@ -251,12 +304,8 @@ def test_weights_reach_the_classifier_and_the_rule(digits):
     clf = PlugInClassifier(GaussianNB(), AverageK(2), cv=cv).fit(X, y, sample_weight=weight)
     expected = GaussianNB().fit(X, y, sample_weight=weight)
     np.testing.assert_array_equal(clf.predict_proba(X), expected.predict_proba(X))
-    scores = np.empty((len(y), 10))
-    for train, test in cv.split(X, y):
-        model = GaussianNB().fit(X[train], y[train], sample_weight=weight[train])
-        scores[test] = model.predict_proba(X[test])
-    threshold = AverageK(2).fit(scores, sample_weight=weight).threshold_
-    assert clf.rule_.threshold_ == threshold
+    before, expected = thresholds_by_folds(AverageK(2), GaussianNB(), X, y, cv, weight)
+    assert clf.rule_.threshold_ == expected != before
     with pytest.warns(UserWarning, match="calibrate the rule only"):
         PlugInClassifier(make_pipeline(GaussianNB()), AverageK(2)).fit(X, y, sample_weight=weight)
 

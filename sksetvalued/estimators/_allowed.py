@@ -322,6 +322,7 @@ RULE = {
     "_moments": lambda value: isinstance(value, tuple) and all(map(is_number, value)),
     "_reserve": optional(is_size),
     "_selector": one_of(None),
+    "_reach": is_number,
     "_promise": lambda value: isinstance(value, tuple) and is_plain(value),
     "_seen": lambda value: isinstance(value, list) and not value,
     "_threshold": lambda value: value is None or is_number(value) or is_vector(value),

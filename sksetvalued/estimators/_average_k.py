@@ -24,9 +24,6 @@ FOLDS, ENOUGH_HELD_OUT = 5, 1200
 
 #: Training samples, at most, whose sets tell how sure a network is of itself.
 MOST_SEEN = 10_000
-#: How fast what these tell loses its worth where they are smaller than the sets of new samples,
-#: and the factor of the size at most, within what the rule remembers scores for.
-WORTH, MOST_ALLOWED = 8, 1.5
 
 #: Epochs after which networks of more and of fewer samples would be alike after equally many.
 EPOCHS_ALIKE = 150
@@ -276,7 +273,7 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
         """Return a rule that has seen nothing; a k that needs a warning has had it before."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".*every class is returned", UserWarning)
-            return self._rule()._begin(len(self.classes_))
+            return self._rule()._begin_for_another(len(self.classes_))
 
     def _size_of_seen(self, rule, inputs, weight, rows):
         """Return the average size of the sets of samples that the network was trained on."""
@@ -289,14 +286,8 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
         return np.average(np.concatenate(sizes), weights=None if weight is None else weight[rows])
 
     def _allow_for_the_last(self, seen, inputs, weight, train):
-        # A network whose sets of its own samples are larger than those of the others gives larger
-        # sets of new ones, too, as long as its own are much like new ones to it.
-        if seen is None:
-            return
-        size, change = self._size_of_seen(self.rule_, inputs, weight, train), 1
-        if seen and size:
-            change = (seen / size) ** (min(1, seen / self.k) ** WORTH)
-        self.rule_._aim_at(self.k * min(max(change, 1 / MOST_ALLOWED), MOST_ALLOWED))
+        if seen is not None:
+            self.rule_._allow_for(self._size_of_seen(self.rule_, inputs, weight, train), seen)
 
     def _epochs_on_all(self, epochs, share):
         # Scores are as sharp as those of the networks that set the threshold after as many updates

@@ -20,7 +20,11 @@ from .._arrays import as_labels, check_comparable
 from .._predict import class_scores, labels_of_sets, score_method, unwrap
 from .._sets import sets_of
 from .._validation import check_weights
+from ..rules import AverageK
 from ..training import HELD_OUT, split_per_class
+
+#: Training samples, and scores of them, at most, that tell how sure models are of what they know.
+MOST_SEEN, MOST_SCORES_SEEN = 10_000, 1 << 25
 
 
 def _estimator_has(method):
@@ -71,14 +75,18 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     Notes
     -----
     With cross-validation nothing is promised of the model that is refitted on all samples, which
-    saw more data than those of the folds: one that overfits is surer of itself, and its sets are
-    smaller, the more so the fewer the folds. On noisy digits (900 samples, four seeds), a logistic
-    regression with `AverageK` (2) gives sets of 1.60 classes with ``cv=3``, 1.78 with 5, 1.91 with
-    10 and 1.97 with 20. With 5, a forest, naive Bayes and a regression on scaled columns are
-    within 3 % of 2, a perceptron 7 % below. `predict_set` warns of sizes that are far off. Rules
-    that promise something, `AverageError` and ``AverageK(finite_sample=True)``, are refused with
-    cross-validation: use ``cv=0.2`` or ``cv="prefit"``, or `calibrate` on fresh data, which for
-    `AverageK` need no labels.
+    saw more data than those of the folds. How sure it is of its own samples, beside how sure they
+    were of theirs, says how the size of `AverageK` has to change; at most 10,000 scores of samples
+    are looked at for it. On 28 pairs of data and classifier (300 to 1,000 samples, ten seeds) sets
+    were 1.9 % off k in the mean without it, and are 0.8 % off with it; single fits miss k by 2.4 %
+    in place of 3.0. It says nothing of classifiers that know their samples by heart: they are
+    surer of themselves, and sets are smaller, the more so the fewer the folds. On noisy digits
+    (900 samples, four seeds), a logistic regression with ``AverageK(2)`` gives sets of 1.67
+    classes with ``cv=3``, 1.85 with 5, 1.94 with 10 and 1.97 with 20. With 5, naive Bayes and a
+    regression on scaled columns are within 1 % of 2, a forest and a perceptron 5 % below.
+    `predict_set` warns of sizes that are far off. Rules that promise something, `AverageError` and
+    ``AverageK(finite_sample=True)``, are refused with cross-validation: use ``cv=0.2`` or
+    ``cv="prefit"``, or `calibrate` on fresh data, which for `AverageK` need no labels.
 
     With a share held out each class keeps a sample in training, and the one of a class that has
     no other is not calibrated on. The promises of ``coverage="macro"`` and "class" are given the
@@ -154,22 +162,26 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         fit_params, split_params = self._route(weight, fit_params)
         if share is None:
             folds = check_cv(self.cv, y, classifier=True).split(X, y, **split_params)
-            y_score, rows = self._out_of_fold_scores(X, y, folds, kept, fit_params)
+            y_score, rows, seen = self._out_of_fold_scores(X, y, [*folds], kept, fit_params)
             train = slice(None)
         else:
             train, held = self._split(target, share)
-            rows = kept[held]
+            rows, seen = kept[held], []
         self.class_counts_ = np.bincount(
             target[train], weights=None if weight is None else weight[kept][train]
         )
         self.estimator_ = self._fit_estimator(X, y, kept[train], fit_params)
         if share is not None:
             y_score = self._scores(self.estimator_, _safe_indexing(X, rows))
-        self.rule_ = self._rule_with_prior(self.class_counts_).fit(
-            y_score,
-            self._columns(y[rows]),
-            sample_weight=None if weight is None else weight[rows],
-        )
+        rule = self._rule_with_prior(self.class_counts_)
+        given = y_score, self._columns(y[rows]), None if weight is None else weight[rows]
+        if seen:
+            rule._begin_for_another(len(self.classes_)).partial_fit(*given, n_samples=len(rows))
+            last = [self._scores_of_seen(self.estimator_, X, kept, 1)]
+            rule._allow_for(_average_size(rule, last, weight), _average_size(rule, seen, weight))
+        else:
+            rule.fit(*given)
+        self.rule_ = rule
         self._copy_attributes("n_features_in_", "feature_names_in_")
         return self
 
@@ -438,19 +450,31 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return self.rule_.rank_scores(self._scores(self.estimator_, X))
 
     def _out_of_fold_scores(self, X, y, folds, kept, fit_params):
-        """Return the scores of each sample kept by a model not trained on it, and its row."""
-        y_score, rows = [], []
+        """Return the scores of each sample kept by a model not trained on it, and its row.
+
+        And, where they are of use to the rule, what :meth:`_scores_of_seen` gives for each model.
+        """
+        y_score, rows, seen = [], [], []
         for train, test in folds:
             train, test = (_among(np.arange(len(y))[part], kept) for part in (train, test))
             if not len(test):
                 continue
             model = self._fit_estimator(X, y, train, fit_params)
-            columns = np.searchsorted(self.classes_, model.classes_)
-            y_score.append(
-                self._scores(model, _safe_indexing(X, test), columns, len(self.classes_))
-            )
+            y_score.append(self._scores_of_all_classes(model, X, test))
             rows.append(test)
-        return np.concatenate(y_score), np.concatenate(rows)
+            if isinstance(self.rule, AverageK):
+                seen.append(self._scores_of_seen(model, X, train, len(folds)))
+        return np.concatenate(y_score), np.concatenate(rows), seen
+
+    def _scores_of_all_classes(self, model, X, rows):
+        columns = np.searchsorted(self.classes_, model.classes_)
+        return self._scores(model, _safe_indexing(X, rows), columns, len(self.classes_))
+
+    def _scores_of_seen(self, model, X, rows, n_models):
+        """Return scores of samples that one of some models was trained on, and their rows."""
+        most = min(MOST_SEEN, MOST_SCORES_SEEN // len(self.classes_)) // n_models
+        rows = rows[:: -(-len(rows) // max(most, 1))]
+        return self._scores_of_all_classes(model, X, rows), rows
 
     def _fit_estimator(self, X, y, rows, fit_params):
         """Return the classifier fitted to some rows."""
@@ -495,6 +519,16 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         for name in names:
             if hasattr(self.estimator_, name):
                 setattr(self, name, getattr(self.estimator_, name))
+
+
+def _average_size(rule, parts, weight):
+    """Return the average size of the sets of samples, given by their scores and rows."""
+    sizes, rows = [], np.concatenate([rows for _, rows in parts])
+    for y_score, _ in parts:
+        mask = np.zeros(y_score.shape, dtype=bool)
+        rule._mark_sets(y_score, mask)
+        sizes.append(mask.sum(1))
+    return np.average(np.concatenate(sizes), weights=None if weight is None else weight[rows])
 
 
 def _among(rows, kept):

@@ -19,6 +19,9 @@ FAR_ERRORS, FAR_SHARE = 5, 0.1
 #: From such a k on, scores do not seem to compare between samples where so many sets are empty.
 #: Probabilities of a network that is right for one sample in eight leave 29 % empty.
 EMPTY_FROM, MOST_EMPTY = 1.5, 1 / 3
+#: How fast the sizes of sets of training samples lose their worth where they are below k, and the
+#: factor by which they change the size at most.
+WORTH, MOST_ALLOWED = 8, 1.5
 
 
 class TopK(SetRule):
@@ -222,7 +225,7 @@ class AverageK(SetRule):
     def _start(self, n_classes):
         self._bounds = (self.min_size, self.max_size)
         self._every_class = self.k >= n_classes
-        self._selector, self._threshold = None, None
+        self._selector, self._threshold, self._reach = None, None, 1
         # The mean of the sizes of calibration sets, their spread, the standard error of the mean.
         self._moments = (float(n_classes), 0.0, 0.0)
         self._drift_said = False
@@ -242,7 +245,7 @@ class AverageK(SetRule):
             # How much weight later chunks will bring is not known.
             total_weight = weight.sum() if weight is not None and len(y_score) == total else None
             self._selector = AverageSizeSelector(
-                self.k, *self._bounds, total, total_weight, self._reserve, keep_rows=True
+                self.k, *self._bounds, total, total_weight, self._reserve, True, self._reach
             )
         weight = None if self._reserve is not None else weight
         for rows in row_blocks(y_score.shape):
@@ -266,7 +269,8 @@ class AverageK(SetRule):
 
     def _close(self):
         self._solve()
-        self._selector = None
+        if self._reach == 1:
+            self._selector = None
 
     def _solve(self):
         """Find the threshold of the samples seen so far, and what sizes it gives them."""
@@ -287,6 +291,24 @@ class AverageK(SetRule):
         elif self.objective == "micro" and self.k >= EMPTY_FROM and n >= FEWEST_COMPARED:
             self._check_empty(empty)
 
+    def _begin_for_another(self, n_classes):
+        """Return the rule, with nothing seen, ready for scores and then for :meth:`_allow_for`."""
+        self._begin(n_classes)
+        self._reach = MOST_ALLOWED
+        return self
+
+    def _allow_for(self, size, seen):
+        """Set the threshold for another model than those that gave the scores.
+
+        Sets of its training samples hold `size` classes at the threshold of before; those of the
+        models that gave the scores held `seen`. If they are larger, so will be sets of new
+        samples, as long as its training samples are much like new ones to it.
+        """
+        change = 1
+        if seen and size:
+            change = (seen / size) ** (min(1, seen / self.k) ** WORTH)
+        self._aim_at(self.k * min(max(change, 1 / MOST_ALLOWED), MOST_ALLOWED))
+
     def _aim_at(self, size):
         """Set the threshold at which calibration sets hold `size` classes, those of others k."""
         self._solve()
@@ -295,7 +317,9 @@ class AverageK(SetRule):
             high = self.n_classes_ if high is None else high
             self._selector.k = min(max(size, low), high)
             self._threshold = self._selector.threshold()
+        self._reach = 1
         self._finish()
+        self._selector = None
 
     def _check_empty(self, empty):
         """Warn if so large a share of the calibration sets is empty that scores look unfit."""
