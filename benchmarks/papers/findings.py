@@ -200,9 +200,9 @@ ADVICE = [
     (
         (A,),
         "Sets may differ in size: `AverageKClassifier(k)` as it is, or with "
-        '`loss="cross_entropy"`, which is level and cheaper. Leave alpha between 0.01 and 1, and '
-        "batches small. There is no reason here for the multi-label head, expected-positive or "
-        "ROLE.",
+        '`loss="cross_entropy"`, which is level and cheaper. Values of alpha from 0.01 to 1 are '
+        "level here; keep batches small. There is no reason here for the multi-label head, "
+        "expected-positive or ROLE.",
     ),
     (
         (S,),
