@@ -1,11 +1,14 @@
 """Sparse tables: batches that keep their zeros out of the computation."""
 
+import copy
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfVectorizer
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier, load, save
 from sksetvalued.inputs import SparseInputs, SparseRows
@@ -178,6 +181,33 @@ def test_scores_of_a_row_do_not_depend_on_the_others():
     scores = clf.decision_function(X)
     for i in (0, 1, 40):
         np.testing.assert_allclose(clf.decision_function(X[i]), scores[i : i + 1], rtol=1e-12)
+
+
+class LargestDouble(TorchDispatchMode):
+    """Remember how many numbers the largest tensor in double precision has."""
+
+    size = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and result.dtype == torch.float64:
+            self.size = max(self.size, result.numel())
+        return result
+
+
+@pytest.mark.parametrize("rows", [[1], [0], [0, 3, 7]], ids=["one", "an empty one", "three"])
+def test_in_double_precision_are_the_weights_that_a_batch_needs(rows):
+    """As a copy of the whole network in double precision would have them."""
+    X, y = table()
+    clf = TopKClassifier(k=2, max_epochs=2, random_state=0).fit(X, y)
+    with LargestDouble() as largest:
+        scores = clf.decision_function(X[rows])
+    network = copy.deepcopy(clf.net_.module_).double().eval()
+    with torch.no_grad():
+        expected = network(rows_of(X[rows]))
+    np.testing.assert_array_equal(scores, expected.numpy())
+    between = network.backbone[3].weight.numel()
+    assert largest.size <= between < network.backbone[0].weight.numel()
 
 
 @pytest.mark.parametrize(

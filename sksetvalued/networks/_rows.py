@@ -29,7 +29,8 @@ class BesideRows(NamedTuple):
 class RowLinear(nn.Linear):
     """Affine map of the rows of a batch, dense, :class:`SparseRows` or :class:`BesideRows`.
 
-    Of sparse rows only the stored values are read, forward and backward.
+    Of sparse rows only the stored values are read, forward and backward. A batch in another
+    precision than the weights is mapped in its own: of the weights what it needs is converted.
     """
 
     def store_by_columns(self):
@@ -40,17 +41,21 @@ class RowLinear(nn.Linear):
         """Return the map of each row."""
         if isinstance(x, BesideRows):
             n = x.features.shape[1]
-            sums = F.linear(x.features, self.weight[:, :n], self.bias)
+            sums = F.linear(x.features, self.weight[:, :n].to(x.features.dtype), self.bias)
             return sums + _map_sparse(x.rows, self.weight[:, n:])
         if isinstance(x, SparseRows):
             return _map_sparse(x, self.weight) + self.bias
-        return super().forward(x)
+        return F.linear(x, self.weight.to(x.dtype), self.bias)
 
 
 def _map_sparse(rows, weight):
+    columns, table = rows.columns, weight.t()
+    if table.dtype != rows.values.dtype:
+        used, columns = columns.unique(return_inverse=True)
+        table = table[used].to(rows.values.dtype)
     return F.embedding_bag(
-        rows.columns,
-        weight.t().contiguous(),
+        columns,
+        table.contiguous(),
         rows.starts,
         mode="sum",
         per_sample_weights=rows.values,

@@ -5,6 +5,7 @@ import copy
 import torch
 
 from .._randomness import rng_state, seeded
+from ..networks import RowLinear
 from ._data import TrainingSet, make_batches
 from ._setup import loader_params
 
@@ -49,12 +50,18 @@ def iter_outputs(net, inputs, batch_size, double=False, processes=None):
 def _double_copy(module):
     """Return a copy of a network in double precision, without its hooks' and options' copies.
 
-    Unlike a deep copy it costs little beside the prediction of one sample.
+    Unlike a deep copy it costs little beside the prediction of one sample: maps of rows, whose
+    weights may be many, convert what a batch needs.
     """
     new = copy.copy(module)
     for kind in ("_parameters", "_buffers"):
         tensors = vars(module)[kind].items()
-        vars(new)[kind] = {k: None if t is None else t.detach().double() for k, t in tensors}
+        vars(new)[kind] = {
+            name: tensor
+            if tensor is None or (name == "weight" and isinstance(module, RowLinear))
+            else tensor.detach().double()
+            for name, tensor in tensors
+        }
     children = vars(module)["_modules"].items()
     vars(new)["_modules"] = {k: None if m is None else _double_copy(m) for k, m in children}
     return new
