@@ -7,6 +7,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
+from ._masks import row_blocks
 from ._sets import sets_of
 
 
@@ -237,8 +238,10 @@ def labels_of_sets(y_set, y_score, classes):
     labels : list of n_samples ndarrays
     """
     labels = []
-    for in_set, score in zip(y_set, y_score):
-        (columns,) = np.nonzero(in_set)
-        order = np.argsort(score[columns], kind="stable")[::-1]
-        labels.append(classes[columns[order]])
+    for rows in row_blocks(y_set.shape):
+        row, column = np.nonzero(y_set[rows])
+        order = np.lexsort((column, y_score[rows][row, column], -row))[::-1]
+        ends = np.cumsum(np.count_nonzero(y_set[rows], axis=1))
+        ordered = classes[column[order]]
+        labels += [ordered[start:end] for start, end in zip(np.append(0, ends), ends)]
     return labels

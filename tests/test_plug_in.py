@@ -30,7 +30,7 @@ from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sksetvalued import AverageKClassifier, PlugInClassifier, TopKClassifier
-from sksetvalued._predict import set_scores
+from sksetvalued._predict import labels_of_sets, set_scores
 from sksetvalued.metrics import average_set_size, set_coverage_score
 from sksetvalued.rules import AverageError, AverageK, PointwiseError, TopK
 from sksetvalued.training import split_per_class
@@ -224,6 +224,18 @@ def test_predict_labels_are_the_sets_likeliest_first(digits):
         assert set(labels) == set(clf.classes_[in_set])
         likelihood = p[np.searchsorted(clf.classes_, labels)]
         assert (np.diff(likelihood) <= 0).all()
+
+
+def test_labels_of_many_rows_are_those_of_each():
+    """Ties go to the last column; rows are more than are ordered at once."""
+    rng, n_classes = np.random.default_rng(0), 300
+    scores, mask = rng.integers(0, 3, (2000, n_classes)), rng.random((2000, n_classes)) < 0.01
+    classes = np.char.add("c", np.arange(n_classes).astype(str))
+    labels = labels_of_sets(mask, scores, classes)
+    assert len(labels) == len(mask) > (1 << 19) / n_classes
+    for found, score, in_set in zip(labels, scores, mask):
+        expected = sorted(np.flatnonzero(in_set), key=lambda c: (score[c], c), reverse=True)
+        assert found.tolist() == classes[expected].tolist()
 
 
 def test_macro_prior_comes_from_the_training_labels(digits):

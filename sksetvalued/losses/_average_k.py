@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from ..operators._checks import check_number, check_positive_integer
+from ..operators._dispatch import is_eager
 from ..operators._precision import at_least_float32, without_autocast
 from ._base import SetLoss, check_scores_and_target, check_weights, reduce_loss
 
@@ -164,6 +165,9 @@ def _largest(values, count):
     if count == 0:
         return torch.zeros_like(values, dtype=torch.bool)
     lowest = values.kthvalue(len(values) - count + 1).values
+    marked = values >= lowest
+    if values.is_cpu and is_eager(values) and marked.sum() == count:
+        return marked
     above, tied = values > lowest, values == lowest
     rank = tied.flip(0).cumsum(0).flip(0)
     return above | (tied & (rank <= count - above.sum()))
