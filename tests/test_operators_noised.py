@@ -338,6 +338,9 @@ AWKWARD = [
     ("normal", 5000, 6, 0.3, 3),
     ("normal", 1200, 100, 1.0, 1),
     ("shelf", 3000, 6, 1.0, 3),
+    # Of so many that noise wide beside the scores is not drawn for all of them.
+    ("normal", 2500, 6, 20.0, 3),
+    ("tied", 5000, 20, 20.0, 3),
     ("normal", 100, 99, 0.5, 3),
 ]
 # What the other instruction sets, which come from the same source, take in the quick tests.

@@ -11,7 +11,8 @@
 constexpr float kBoundA = 0.3547642f, kBoundB = 1.0369203f, kBoundC = 0.2675f;
 constexpr float kLeastBounded = -0.5f;
 // How far below the k-th largest score, in standard deviations of the noise, the head reaches: the
-// first depth, or the last, for which it has few classes.
+// first depth for which it has few classes, or the last. Where few are a small part of all, even
+// if the noise is wide beside the scores, it has no more.
 constexpr float kHeadDepths[] = {3.0f, 2.5f, 2.0f, 1.5f, 1.0f};
 
 // What the scores of a row fix before any noise is drawn, and memory for one draw. Memory for the
@@ -101,8 +102,10 @@ INLINE void find_head(NoisedRow& row) {
   float bound = reached;
   for (float depth : kHeadDepths) {
     bound = reached - depth * row.epsilon;
-    if (estimate_from(row.blocks, bound) <= row.few()) break;
+    if (estimate_from(row.blocks, bound) <= row.few()) return collect(row, bound);
   }
+  if (4 * row.few() < static_cast<double>(row.blocks.n))
+    bound = reached_by(row.blocks, static_cast<int64_t>(row.few() / 2), row.keys);
   collect(row, bound);
 }
 
