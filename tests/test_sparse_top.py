@@ -359,6 +359,12 @@ def test_a_known_size_takes_the_largest_scores_and_ties_go_to_the_last():
     scores = np.array([[1.0, 3.0, 2.0], [5.0, 5.0, 5.0], [0.0, 0.0, 9.0]])
     expected = [[False, True, True], [False, False, True], [True, True, True]]
     assert top_labels(scores, [2, 1, 3]).tolist() == expected
+    rng = np.random.default_rng(0)
+    scores, sizes = rng.integers(0, 9, (200, 12)).astype(float), rng.integers(0, 6, 200)
+    scores[:100] += rng.random((100, 12))
+    order = [sorted(range(12), key=lambda c: (row[c], c), reverse=True) for row in scores]
+    for first, size, row in zip(order, sizes, top_labels(scores, sizes)):
+        assert set(np.flatnonzero(row)) == set(first[:size])
 
 
 def test_the_predicted_size_is_the_median_of_the_learnt_distribution(data, fitted):

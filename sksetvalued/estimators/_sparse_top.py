@@ -35,8 +35,23 @@ def top_labels(scores, sizes):
     -------
     mask : ndarray of bool of shape (n_samples, n_classes)
     """
+    n_labels, sizes = scores.shape[1], np.asarray(sizes)
+    n_others = n_labels - sizes.max(initial=0)
+    if not 0 < n_others < n_labels:
+        return _first_in_order(scores, sizes)
+    largest = np.sort(np.partition(scores, n_others, axis=1)[:, n_others:], axis=1)
+    ranks = largest.shape[1] - sizes.clip(1)
+    last = np.take_along_axis(largest, ranks[:, None], axis=1)
+    mask = scores >= np.where(sizes[:, None] > 0, last, np.inf)
+    tied = np.flatnonzero(np.count_nonzero(mask, axis=1) != sizes)
+    mask[tied] = _first_in_order(scores[tied], sizes[tied])
+    return mask
+
+
+def _first_in_order(scores, sizes):
+    """Do what :func:`top_labels` does, by sorting all."""
     order = np.argsort(scores, axis=1, kind="stable")
-    marked = np.arange(scores.shape[1]) >= scores.shape[1] - np.asarray(sizes)[:, None]
+    marked = np.arange(scores.shape[1]) >= scores.shape[1] - sizes[:, None]
     mask = np.zeros(scores.shape, dtype=bool)
     np.put_along_axis(mask, order, marked, axis=1)
     return mask
