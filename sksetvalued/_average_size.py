@@ -158,7 +158,7 @@ class AverageSizeSelector:
 
     def _prune(self):
         """Drop the entries that cannot matter, remembering the largest of them."""
-        values, weights = self._gathered()
+        values, weights = self.remembered()
         if weights is None:
             cut = len(values) - self._capacity()
             ordered = np.partition(values, max(cut - 1, 0))
@@ -174,7 +174,7 @@ class AverageSizeSelector:
 
     def _drop_up_to(self, level):
         """Drop the entries that are at most `level`."""
-        values, weights = self._gathered()
+        values, weights = self.remembered()
         lost = _weight_of((values == level)[:, None], weights)
         self.level_weight = lost + (self.level_weight if level == self.level else 0.0)
         self.level, kept = level, np.flatnonzero(values > level)
@@ -223,8 +223,11 @@ class AverageSizeSelector:
         self._drop_up_to(level)
         self.n_kept = self.n_left_by_pruning = len(self.values[0])
 
-    def _gathered(self):
-        """Return the values and weights kept, each in one array that may be reordered."""
+    def remembered(self):
+        """Return the values and weights kept, each in one array that may be reordered.
+
+        They are all that are above some value, and no set of average size `k` needs another.
+        """
         self.values = [np.concatenate(self.values)]
         if self.weights:
             self.weights = [np.concatenate(self.weights)]
@@ -242,7 +245,7 @@ class AverageSizeSelector:
         """
         if not self.rows_seen:
             raise ValueError(NO_WEIGHT)
-        values, weights = self._gathered()
+        values, weights = self.remembered()
         if not len(values) and self.level is None:
             return -np.inf
         if weights is None:
@@ -257,7 +260,7 @@ class AverageSizeSelector:
         threshold : float
             What :meth:`threshold` returned.
         """
-        values, _ = self._gathered()
+        values, _ = self.remembered()
         rows = np.concatenate(self.rows)[values >= ceil_to_dtype(threshold, values.dtype)]
         sizes = self.min_size + np.bincount(rows, minlength=self.rows_seen)
         weight = np.concatenate(self.row_weights)

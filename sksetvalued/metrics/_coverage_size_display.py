@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from .._average_size import AverageSizeSelector
 from .._masks import row_blocks
 from .._predict import set_scores, unwrap
 from .._validation import check_weights
@@ -285,10 +286,11 @@ def average_k_curve(y_score, columns, shares, limit, weight=None, n_points=300):
     n_points : int, default=300
         At most so many thresholds, each at the end of a group of tied scores.
     """
-    thresholds, sizes = _sizes_by_threshold(y_score, weight)
-    wanted = np.linspace(0, limit, n_points) if limit <= LOG_SIZES else None
-    if wanted is None:
-        wanted = np.geomspace(max(0.5, sizes[0]), limit, n_points)
+    thresholds, sizes = _sizes_by_threshold(y_score, limit, weight)
+    if limit <= LOG_SIZES:
+        wanted = np.linspace(0, limit, n_points)
+    else:
+        wanted = np.geomspace(sizes[:1].max(initial=0.5), limit, n_points)
     at = np.unique(np.searchsorted(sizes, wanted, side="right") - 1)
     at = at[at >= 0]
     true = y_score[np.arange(len(columns)), columns]
@@ -298,14 +300,13 @@ def average_k_curve(y_score, columns, shares, limit, weight=None, n_points=300):
     return sizes[at], coverage
 
 
-def _sizes_by_threshold(y_score, weight):
-    """Return the distinct scores in falling order, and the average size of the sets above."""
-    if weight is None:
-        values = np.sort(y_score, axis=None)[::-1]
-        ends = np.flatnonzero(np.append(values[1:] != values[:-1], True))
-        return values[ends], (ends + 1) / len(y_score)
-    order = np.argsort(-y_score, axis=None)
-    values = y_score.ravel()[order]
-    spent = np.cumsum(np.repeat(weight, y_score.shape[1])[order]) / weight.sum()
-    ends = np.flatnonzero(np.append(values[1:] != values[:-1], True))
-    return values[ends], np.minimum(spent[ends], y_score.shape[1])
+def _sizes_by_threshold(y_score, limit, weight):
+    """Return the distinct scores in falling order, and average sizes, to `limit`, of the sets."""
+    total = len(y_score) if weight is None else weight.sum()
+    selector = AverageSizeSelector(limit, n_samples=len(y_score), total_weight=total)
+    values, weights = selector.update(y_score, weight).remembered()
+    order = np.argsort(values)[::-1]
+    spent = np.arange(1, len(order) + 1) if weights is None else np.cumsum(weights[order])
+    values = values[order]
+    ends = np.flatnonzero(np.append(values[1:] != values[:-1], len(values) > 0))
+    return values[ends], np.minimum(spent[ends] / total, y_score.shape[1])
