@@ -20,6 +20,7 @@ from sklearn.metrics import top_k_accuracy_score
 from sklearn.model_selection import (
     GroupKFold,
     KFold,
+    PredefinedSplit,
     ShuffleSplit,
     StratifiedKFold,
 )
@@ -337,6 +338,36 @@ def test_a_weight_of_zero_leaves_the_sample_out(digits, rule, splits):
     without.calibrate(X[kept], y[kept], sample_weight=weight[kept])
     if isinstance(rule, AverageK):
         assert clf.rule_.threshold_ == without.rule_.threshold_
+
+
+@pytest.mark.parametrize("cv", [None, 0.2, GroupKFold(3), PredefinedSplit], ids=str)
+def test_a_splitter_does_not_see_samples_of_weight_zero(digits, cv):
+    """Only the last fifth counts, which the folds of all samples would not divide evenly."""
+    X, y, _, _ = digits
+    weight = np.where(np.arange(len(y)) < 720, 0.0, 2.0)
+    groups = np.arange(len(y)) % 7
+    some, fold = slice(720, None), np.arange(len(y)) % 4 - 1
+    splitters = (cv(fold), cv(fold[some])) if cv is PredefinedSplit else (cv, cv)
+    with config_context(enable_metadata_routing=True):
+        one, other = (
+            PlugInClassifier(GaussianNB().set_fit_request(sample_weight=True), AverageK(2), cv=cv)
+            for cv in splitters
+        )
+        grouped = isinstance(cv, GroupKFold)
+        one.fit(X, y, weight, **({"groups": groups} if grouped else {}))
+        other.fit(X[some], y[some], weight[some], **({"groups": groups[some]} if grouped else {}))
+    assert one.rule_.threshold_ == other.rule_.threshold_
+    np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
+
+
+def test_splits_that_leave_nothing_to_train_on_or_to_hold_out_are_named(digits):
+    X, y, _, _ = digits
+    weight = np.where(np.arange(len(y)) < 600, 0.0, 1.0)
+    first, last = np.arange(600), np.arange(600, 900)
+    for fold, match in (((first, last), "fold 0 of cv trains on no"), ((last, first), "holds out")):
+        clf = PlugInClassifier(GaussianNB(), AverageK(2), cv=[fold])
+        with pytest.raises(ValueError, match=f"{match}.* sample_weight"):
+            clf.fit(X, y, sample_weight=weight)
 
 
 def test_classes_and_their_counts_are_those_of_the_deep_classifiers():
