@@ -364,10 +364,23 @@ def test_splits_that_leave_nothing_to_train_on_or_to_hold_out_are_named(digits):
     X, y, _, _ = digits
     weight = np.where(np.arange(len(y)) < 600, 0.0, 1.0)
     first, last = np.arange(600), np.arange(600, 900)
-    for fold, match in (((first, last), "fold 0 of cv trains on no"), ((last, first), "holds out")):
+    for fold, match in ([first, last], "fold 0 of cv trains on no"), ([last, first], "holds out"):
         clf = PlugInClassifier(GaussianNB(), AverageK(2), cv=[fold])
         with pytest.raises(ValueError, match=f"{match}.* sample_weight"):
             clf.fit(X, y, sample_weight=weight)
+
+
+def test_nothing_of_an_earlier_fit_is_left(digits):
+    pandas = pytest.importorskip("pandas")
+    X, y, X_new, y_new = digits
+    rule = AverageK(2, objective="macro")
+    clf = PlugInClassifier(GaussianNB(), rule).fit(pandas.DataFrame(X).add_prefix("f"), y)
+    few = GaussianNB().fit(X[y < "six", :9], y[y < "six"])
+    clf.set_params(estimator=few, cv="prefit").fit(X_new[y_new < "six", :9], y_new[y_new < "six"])
+    fresh = PlugInClassifier(few, rule, cv="prefit")
+    fresh.fit(X_new[y_new < "six", :9], y_new[y_new < "six"])
+    assert vars(clf).keys() == vars(fresh).keys()
+    assert clf.rule_.threshold_ == fresh.rule_.threshold_
 
 
 def test_classes_and_their_counts_are_those_of_the_deep_classifiers():

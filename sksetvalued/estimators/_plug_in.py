@@ -228,6 +228,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self.estimator_ = self.estimator
         self.classes_ = np.asarray(self.estimator.classes_)
         self._copy_attributes("n_features_in_", "feature_names_in_")
+        vars(self).pop("class_counts_", None)
         inner, _ = unwrap(self.estimator)
         if hasattr(inner, "class_counts_"):
             self.class_counts_ = np.asarray(inner.class_counts_)
@@ -548,7 +549,9 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return at
 
     def _copy_attributes(self, *names):
+        """Take over what the classifier has, and forget what an earlier one had."""
         for name in names:
+            vars(self).pop(name, None)
             if hasattr(self.estimator_, name):
                 setattr(self, name, getattr(self.estimator_, name))
 
