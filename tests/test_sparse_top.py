@@ -473,6 +473,16 @@ def test_the_threshold_may_be_calibrated_after_fitting(data, fitted):
     assert clf.calibrate(X).predict(X).sum() / len(X) <= clf.average_size_
 
 
+@pytest.mark.parametrize("go_on", ["fit", "warm_start", "partial_fit"])
+def test_the_threshold_of_another_network_is_forgotten(data, go_on):
+    X, Y = data
+    clf = quick(size="threshold", max_epochs=1).fit(X, Y)
+    clf.set_params(size="predicted", warm_start=go_on == "warm_start")
+    (clf.partial_fit if go_on == "partial_fit" else clf.fit)(X, Y)
+    with pytest.raises(ValueError, match=r"call calibrate\(X\)"):
+        clf.set_params(size="threshold").predict(X)
+
+
 def test_projections_lie_in_the_simplex_and_are_sparse(data, fitted):
     X, Y = data
     for size in (None, 2, 2.5, Y.sum(1)):
