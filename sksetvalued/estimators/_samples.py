@@ -8,7 +8,7 @@ from sklearn.utils.validation import validate_data
 
 from .._arrays import as_array
 from .._validation import check_weights
-from ..inputs import hint_of_one, input_kind, media_inputs, same_form, table_inputs
+from ..inputs import Stream, hint_of_one, input_kind, media_inputs, same_form, table_inputs
 from ..training import is_perceptron
 
 #: Types of tables that are taken as they are.
@@ -45,6 +45,9 @@ class TakesSamples:
         shape = inputs.sample_shape
         shape = shape if isinstance(shape, dict) else tuple(shape)
         if reset:
+            if inputs.kind != "table" or isinstance(X, Stream):
+                for name in ("n_features_in_", "feature_names_in_"):
+                    vars(self).pop(name, None)
             self.input_kind_ = inputs.kind
             self.input_shape_ = shape
             self._fitted_on_bytes = _holds_bytes(X)
