@@ -298,6 +298,21 @@ def test_splitters_that_leave_samples_out_or_repeat_them(digits):
     assert clf.rule_.n_samples_seen_ == 3 * 360
 
 
+def test_a_bootstrap_as_large_as_the_data_trains_on_what_it_drew(digits):
+    trained_on = []
+
+    class Noting(GaussianNB):
+        def fit(self, X, y):
+            trained_on.append(X)
+            return super().fit(X, y)
+
+    X, y, _, _ = digits
+    drawn = np.random.default_rng(0).integers(len(y), size=len(y))
+    left = np.setdiff1d(np.arange(len(y)), drawn)
+    PlugInClassifier(Noting(), AverageK(2), cv=[(drawn, left)]).fit(X, y)
+    np.testing.assert_array_equal(trained_on, [X[drawn], X])
+
+
 def test_weights_reach_the_classifier_and_the_rule(digits):
     X, y, _, _ = digits
     weight = np.random.default_rng(0).integers(1, 4, len(y)).astype(float)

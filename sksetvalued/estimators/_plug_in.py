@@ -511,7 +511,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     def _fit_estimator(self, X, y, rows, fit_params):
         """Return the classifier fitted to some rows."""
-        if len(rows) < len(y):
+        if not np.array_equal(rows, np.arange(len(y))):
             fit_params = {k: _subset(v, rows, len(y)) for k, v in fit_params.items()}
             X, y = _safe_indexing(X, rows), y[rows]
         return clone(self.estimator).fit(X, y, **fit_params)
