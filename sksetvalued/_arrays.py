@@ -139,7 +139,7 @@ def check_kind(array, name):
         try:
             np.unique(array)
             set(array.tolist())
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             raise TypeError(
                 f"{name} must hold numbers or strings, which can be ordered, got "
                 f"{kinds.pop()}: {error}."

@@ -1,11 +1,14 @@
 """Checks of scores, weights and sizes shared by the rules, the metrics and the estimators."""
 
+import inspect
 import warnings
 from numbers import Integral, Real
 
 import numpy as np
 
 from ._arrays import as_array, as_numbers
+
+PACKAGE = f"{__package__}."
 
 NO_WEIGHT = "sample_weight is zero for every sample; give one a positive weight."
 
@@ -77,7 +80,7 @@ def check_top_k(k, n_classes=None):
     if k < 1:
         raise ValueError(f"k must be >= 1, got {k}; k is the number of classes in a set.")
     if n_classes is not None:
-        warn_every_class(k, n_classes, stacklevel=7)
+        warn_every_class(k, n_classes)
 
 
 def check_average_k(k, n_classes=None):
@@ -89,15 +92,18 @@ def check_average_k(k, n_classes=None):
             f"k must lie in (0, n_classes], got {k}; k is the average number of classes in a set."
         )
     if n_classes is not None:
-        warn_every_class(k, n_classes, stacklevel=7)
+        warn_every_class(k, n_classes)
 
 
-def warn_every_class(k, n_classes, category=UserWarning, stacklevel=3):
-    """Warn that sets of `k` classes are sets of every class."""
+def warn_every_class(k, n_classes, category=UserWarning):
+    """Warn, where this package was called, that sets of `k` classes are sets of every class."""
     if k >= n_classes:
+        frame, level = inspect.currentframe(), 1
+        while frame.f_back and frame.f_globals.get("__name__", "").startswith(PACKAGE):
+            frame, level = frame.f_back, level + 1
         warnings.warn(
             f"k={k} is at least the number of classes ({n_classes}): every class is returned. "
             "Choose a smaller k.",
             category,
-            stacklevel=stacklevel,
+            stacklevel=level,
         )

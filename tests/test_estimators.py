@@ -701,8 +701,11 @@ def test_bad_data_is_named(estimator, data):
         fast(estimator).fit(X[:0], y[:0])
     with pytest.raises(ValueError, match="inconsistent"):
         fast(estimator).fit(X, y[:-1])
-    with pytest.raises(ValueError, match="sample_weight must not be zero"):
+    with pytest.raises(ValueError, match="sample_weight is zero for every sample"):
         fast(estimator).fit(X, y, sample_weight=np.zeros(len(y)))
+    for weight in (1.0, np.ones((len(y), 1))):
+        with pytest.raises(ValueError, match=r"sample_weight must have shape \(\d+,\)"):
+            fast(estimator).fit(X, y, sample_weight=weight)
     for size in (1e-40, 1e-300, 1e35, 1e300):
         # Not that the loss is nan, as it would be in single precision.
         with pytest.raises(

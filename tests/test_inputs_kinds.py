@@ -12,7 +12,7 @@ from skorch.helper import SliceDataset, SliceDict
 from torch import nn
 from torch.utils.data import Dataset, Subset, TensorDataset
 
-from sksetvalued import SparseTopClassifier, TopKClassifier
+from sksetvalued import SparseTopClassifier, Stream, TopKClassifier
 from sksetvalued.inputs import input_kind
 from sksetvalued.networks import build_network
 
@@ -192,3 +192,13 @@ class TestOneSample:
             with pytest.raises(ValueError, match=r"shape of one sample: pass X\[None\]"):
                 clf.predict(one)
         assert clf.predict(images[0][None]).shape == (1,)
+
+
+def test_the_columns_of_an_earlier_table_are_forgotten():
+    table = IMAGES[:, 0, 0] / 255
+    rows = [*zip(table, Y.tolist())]
+    stream = Stream(rows, classes=range(3), class_counts=np.bincount(Y))
+    for X, y, n_features in ((IMAGES, Y, None), (stream, None, 3)):
+        clf = classifier().fit(pd.DataFrame(table, columns=["r", "g", "b"]), Y).fit(X, y)
+        assert not hasattr(clf, "feature_names_in_")
+        assert getattr(clf, "n_features_in_", None) == n_features

@@ -257,6 +257,25 @@ def test_a_dead_worker():
             call()
 
 
+def test_a_k_of_every_class_is_told_once_where_it_is_given():
+    pieces = AverageKClassifier(k=3, backbone=(4,), random_state=0)
+    changed = AverageKClassifier(k=2, max_epochs=1).fit(X, Y)
+    calls = (
+        lambda: [pieces.partial_fit(X, Y, classes=range(3)) for _ in range(2)],
+        lambda: pieces.set_params(k=4).partial_fit(X, Y),
+        lambda: changed.set_params(k=3).calibrate(X),
+        lambda: top_k().fit(X, Y).set_params(k=3).predict_set(X),
+        lambda: top_k_accuracy_score(Y, SCORES, k=3),
+        lambda: AverageK(3).fit(SCORES),
+    )
+    for call in calls:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            call()
+        told = [w.filename for w in caught if "every class is returned" in str(w.message)]
+        assert told == [__file__]
+
+
 def test_a_changed_k_is_told_in_a_line():
     y = np.arange(240) % 60
     model = AverageKClassifier(k=2, max_epochs=1, objective="macro", random_state=0)

@@ -20,6 +20,7 @@ from sklearn.metrics import top_k_accuracy_score
 from sklearn.model_selection import (
     GroupKFold,
     KFold,
+    PredefinedSplit,
     ShuffleSplit,
     StratifiedKFold,
 )
@@ -309,6 +310,21 @@ def test_splitters_that_leave_samples_out_or_repeat_them(digits):
     assert clf.rule_.n_samples_seen_ == 3 * 360
 
 
+def test_a_bootstrap_as_large_as_the_data_trains_on_what_it_drew(digits):
+    trained_on = []
+
+    class Noting(GaussianNB):
+        def fit(self, X, y):
+            trained_on.append(X)
+            return super().fit(X, y)
+
+    X, y, _, _ = digits
+    drawn = np.random.default_rng(0).integers(len(y), size=len(y))
+    left = np.setdiff1d(np.arange(len(y)), drawn)
+    PlugInClassifier(Noting(), AverageK(2), cv=[(drawn, left)]).fit(X, y)
+    np.testing.assert_array_equal(trained_on, [X[drawn], X])
+
+
 def test_weights_reach_the_classifier_and_the_rule(digits):
     X, y, _, _ = digits
     weight = np.random.default_rng(0).integers(1, 4, len(y)).astype(float)
@@ -349,6 +365,49 @@ def test_a_weight_of_zero_leaves_the_sample_out(digits, rule, splits):
     without.calibrate(X[kept], y[kept], sample_weight=weight[kept])
     if isinstance(rule, AverageK):
         assert clf.rule_.threshold_ == without.rule_.threshold_
+
+
+@pytest.mark.parametrize("cv", [None, 0.2, GroupKFold(3), PredefinedSplit], ids=str)
+def test_a_splitter_does_not_see_samples_of_weight_zero(digits, cv):
+    """Only the last fifth counts, which the folds of all samples would not divide evenly."""
+    X, y, _, _ = digits
+    weight = np.where(np.arange(len(y)) < 720, 0.0, 2.0)
+    groups = np.arange(len(y)) % 7
+    some, fold = slice(720, None), np.arange(len(y)) % 4 - 1
+    splitters = (cv(fold), cv(fold[some])) if cv is PredefinedSplit else (cv, cv)
+    with config_context(enable_metadata_routing=True):
+        one, other = (
+            PlugInClassifier(GaussianNB().set_fit_request(sample_weight=True), AverageK(2), cv=cv)
+            for cv in splitters
+        )
+        grouped = isinstance(cv, GroupKFold)
+        one.fit(X, y, weight, **({"groups": groups} if grouped else {}))
+        other.fit(X[some], y[some], weight[some], **({"groups": groups[some]} if grouped else {}))
+    assert one.rule_.threshold_ == other.rule_.threshold_
+    np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
+
+
+def test_splits_that_leave_nothing_to_train_on_or_to_hold_out_are_named(digits):
+    X, y, _, _ = digits
+    weight = np.where(np.arange(len(y)) < 600, 0.0, 1.0)
+    first, last = np.arange(600), np.arange(600, 900)
+    for fold, match in ([first, last], "fold 0 of cv trains on no"), ([last, first], "holds out"):
+        clf = PlugInClassifier(GaussianNB(), AverageK(2), cv=[fold])
+        with pytest.raises(ValueError, match=f"{match}.* sample_weight"):
+            clf.fit(X, y, sample_weight=weight)
+
+
+def test_nothing_of_an_earlier_fit_is_left(digits):
+    pandas = pytest.importorskip("pandas")
+    X, y, X_new, y_new = digits
+    rule = AverageK(2, objective="macro")
+    clf = PlugInClassifier(GaussianNB(), rule).fit(pandas.DataFrame(X).add_prefix("f"), y)
+    few = GaussianNB().fit(X[y < "six", :9], y[y < "six"])
+    clf.set_params(estimator=few, cv="prefit").fit(X_new[y_new < "six", :9], y_new[y_new < "six"])
+    fresh = PlugInClassifier(few, rule, cv="prefit")
+    fresh.fit(X_new[y_new < "six", :9], y_new[y_new < "six"])
+    assert vars(clf).keys() == vars(fresh).keys()
+    assert clf.rule_.threshold_ == fresh.rule_.threshold_
 
 
 def test_classes_and_their_counts_are_those_of_the_deep_classifiers():

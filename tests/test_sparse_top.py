@@ -132,6 +132,22 @@ def test_counts_of_labels(data, fitted):
 # -- forms of targets -----------------------------------------------------------------------
 
 
+class Column:
+    """A column of lists that yields columns, as one of polars does."""
+
+    def __init__(self, lists):
+        self.lists = lists
+
+    def __len__(self):
+        return len(self.lists)
+
+    def __iter__(self):
+        return map(pd.Series, self.lists)
+
+    def to_list(self):
+        return self.lists
+
+
 def test_every_form_of_targets_gives_the_same_network(data):
     X, Y = data
     names = np.array(list("abcdef"))
@@ -143,16 +159,18 @@ def test_every_form_of_targets_gives_the_same_network(data):
         "csr": sp.csr_matrix(Y),
         "csc": sp.csc_array(Y),
         "frame": pd.DataFrame(Y, columns=names),
+        "nullable frame": pd.DataFrame(Y, columns=names).astype({"a": "Int64", "b": "boolean"}),
         "sets": [set(names[row == 1]) for row in Y],
         "lists": [list(names[row == 1]) for row in Y],
         "series": pd.Series([tuple(names[row == 1]) for row in Y]),
+        "column": Column([list(names[row == 1]) for row in Y]),
         "numbers": [set(np.flatnonzero(row).tolist()) for row in Y],
     }
     expected = quick().fit(X, Y).decision_function(X)
     for form, y in forms.items():
         clf = quick().fit(X, y)
         assert np.array_equal(clf.decision_function(X), expected), form
-        named = form in ("frame", "sets", "lists", "series")
+        named = form in ("frame", "nullable frame", "sets", "lists", "series", "column")
         assert clf.classes_.tolist() == (list(names) if named else list(range(6)))
         predicted = clf.predict(X)
         assert sp.issparse(predicted) == (form in ("csr", "csc"))
@@ -479,6 +497,16 @@ def test_the_threshold_may_be_calibrated_after_fitting(data, fitted):
     assert clf.calibrate(X).predict(X).sum() / len(X) <= clf.average_size_
 
 
+@pytest.mark.parametrize("go_on", ["fit", "warm_start", "partial_fit"])
+def test_the_threshold_of_another_network_is_forgotten(data, go_on):
+    X, Y = data
+    clf = quick(size="threshold", max_epochs=1).fit(X, Y)
+    clf.set_params(size="predicted", warm_start=go_on == "warm_start")
+    (clf.partial_fit if go_on == "partial_fit" else clf.fit)(X, Y)
+    with pytest.raises(ValueError, match=r"call calibrate\(X\)"):
+        clf.set_params(size="threshold").predict(X)
+
+
 def test_projections_lie_in_the_simplex_and_are_sparse(data, fitted):
     X, Y = data
     for size in (None, 2, 2.5, Y.sum(1)):
@@ -753,6 +781,8 @@ Y0 = np.array([[1, 0, 1], [0, 1, 0], [0, 0, 1], [1, 1, 0], [0, 0, 0], [1, 0, 0]]
         (0 * Y0, ValueError, "no label anywhere"),
         (sp.csr_matrix(0 * Y0), ValueError, "no label anywhere"),
         ([set()] * 6, ValueError, "no label anywhere"),
+        (pd.DataFrame(Y0, dtype="Int64").replace(0, pd.NA), ValueError, "indicator y .*NAType"),
+        (pd.Series([np.eye(2)[0]] * 6), TypeError, "y must hold numbers or strings"),
         ([{"a"}] * 6, ValueError, "at least 2 classes"),
         ([{"a"}, {1}] * 3, TypeError, "of one type"),
         (Y0[:5], ValueError, "inconsistent numbers of samples"),

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from skorch.callbacks import Callback
 from torch import nn
 
-from sksetvalued import AverageKClassifier, TopKClassifier, _masks, training
+from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier, _masks, training
 from sksetvalued.estimators import _length
 from sksetvalued.training import calibrated_log_likelihood
 from sksetvalued.training._recipes import CONVNET, PERCEPTRON, WIDE_PERCEPTRON
@@ -55,6 +55,19 @@ def test_a_fit_that_goes_on_takes_as_many_epochs_again():
     clf = classifier(warm_start=True).fit(X, NOISY)
     n = clf.n_iter_
     assert clf.fit(X, NOISY).n_iter_ == 2 * n
+
+
+@pytest.mark.parametrize(
+    ("clf", "target"),
+    [
+        (classifier(batch_size=300), NOISY),
+        (SparseTopClassifier(batch_size=300, random_state=0), np.eye(4, dtype=int)[NOISY]),
+    ],
+)
+def test_what_a_search_found_is_forgotten_by_a_fit_that_searches_nothing(clf, target):
+    assert clf.fit(X, target).n_iter_ < 50
+    assert clf.set_params(lr_schedule="cosine").fit(X, target).n_iter_ == 50
+    assert clf.set_params(warm_start=True).fit(X, target).n_iter_ == 100
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,8 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
             held = self._fit_parts(inputs, y, weight, resume, kept)
             if held is not None:
                 self._calibrate(inputs.subset(held), None if weight is None else weight[held])
+            else:
+                self._forget_threshold()
             self._close_checkpoint(kept)
         return self
 
@@ -114,6 +116,8 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
             self._train(data, None, self._n_outputs, 1, resume="partial_fit")
             if self._uses_threshold():
                 self._calibrate(inputs, weight)
+            else:
+                self._forget_threshold()
         return self
 
     def score(self, X, y, sample_weight=None):
@@ -198,6 +202,10 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
         self.class_counts_ = counts if anew else self.class_counts_ + counts
         self._seen = seen if anew else self._seen + seen
         self.average_size_ = float(self.class_counts_.sum() / self._seen)
+
+    def _forget_threshold(self):
+        """Drop a threshold that was calibrated for the network as it was before."""
+        vars(self).pop("rule_", None)
 
     def _uses_threshold(self):
         return self.size == "threshold" and self._form != "single"

@@ -150,13 +150,14 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
             self._weigh_classes()
             if first:
                 self._draw_seed()
+            if first or self.k != self.rule_.k:
                 self._new_rule()
             targets = {"y": target, "sample_weight": weight}
             self._begin_fit(inputs, targets, "partial_fit")
             self._check_held_out(None, weight)
             data = self._training_set(inputs, target, weight, np.arange(len(target)), True)
             self._train(data, None, len(self.classes_), 1, resume="partial_fit")
-            self._calibrate_inputs(inputs, weight)
+            self._calibrate_on(inputs, weight)
         return self
 
     def _check_classes(self, source):

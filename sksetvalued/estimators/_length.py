@@ -29,6 +29,11 @@ class SearchedLength:
     #: What a search found, for a fit that goes on.
     _found_epochs = None
 
+    def _draw_seed(self):
+        # A fit that starts anew: what was found before is not of its network.
+        vars(self).pop("_found_epochs", None)
+        super()._draw_seed()
+
     def _searches_epochs(self, resume):
         """Return whether the number of epochs is found by samples that are held out for it.
 

@@ -5,7 +5,8 @@ import warnings
 import numpy as np
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
-from sklearn.model_selection import check_cv
+from sklearn.model_selection import PredefinedSplit, check_cv
+from sklearn.model_selection._split import _CVIterableWrapper
 from sklearn.utils import _safe_indexing, get_tags, indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.metaestimators import available_if
@@ -25,6 +26,9 @@ from ..training import HELD_OUT, split_per_class
 
 #: Training samples, and scores of them, at most, that tell how sure models are of what they know.
 MOST_SEEN, MOST_SCORES_SEEN = 10_000, 1 << 25
+
+#: Splitters that hold positions of samples, whichever samples they are given.
+BY_POSITION = PredefinedSplit, _CVIterableWrapper
 
 
 def _estimator_has(method):
@@ -129,7 +133,8 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             Labels. With ``cv="prefit"`` they may be left out if the rule does not need them.
         sample_weight : array-like of shape (n_samples,), optional
             Used by the rule, and by the classifier if it takes weights. A weight of zero
-            removes a sample, and a class that has no other samples.
+            removes a sample, and a class that has no other samples. A splitter is not given
+            such samples; an iterable of splits, and a `PredefinedSplit`, count them.
         **fit_params : dict
             Passed to ``estimator.fit``, by metadata routing where it is enabled.
 
@@ -157,27 +162,32 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         X, y = indexable(X, as_labels(y, "y", warn=True))
         check_classification_targets(y)
         weight = check_weights(sample_weight, len(y))
-        kept = np.arange(len(y)) if weight is None else np.flatnonzero(weight)
-        self.classes_, target = np.unique(y[kept], return_inverse=True)
+        place = np.arange(len(y))
+        if weight is not None and not weight.all():
+            place = np.where(weight > 0, np.cumsum(weight > 0) - 1, -1)
+            kept = np.flatnonzero(weight)
+            fit_params = {k: _subset(v, kept, len(y)) for k, v in fit_params.items()}
+            X, y, weight = _safe_indexing(X, kept), y[kept], weight[kept]
+        self.classes_, target = np.unique(y, return_inverse=True)
         fit_params, split_params = self._route(weight, fit_params)
         if share is None:
-            folds = check_cv(self.cv, y, classifier=True).split(X, y, **split_params)
-            y_score, rows, seen = self._out_of_fold_scores(X, y, [*folds], kept, fit_params)
-            train = slice(None)
+            folds = self._folds(X, y, place, split_params)
+            y_score, rows, seen = self._out_of_fold_scores(X, y, folds, fit_params)
+            train = np.arange(len(y))
         else:
-            train, held = self._split(target, share)
-            rows, seen = kept[held], []
+            train, rows = self._split(target, share)
+            seen = []
         self.class_counts_ = np.bincount(
-            target[train], weights=None if weight is None else weight[kept][train]
+            target[train], weights=None if weight is None else weight[train]
         )
-        self.estimator_ = self._fit_estimator(X, y, kept[train], fit_params)
+        self.estimator_ = self._fit_estimator(X, y, train, fit_params)
         if share is not None:
             y_score = self._scores(self.estimator_, _safe_indexing(X, rows))
         rule = self._rule_with_prior(self.class_counts_)
-        given = y_score, self._columns(y[rows]), None if weight is None else weight[rows]
+        given = y_score, target[rows], None if weight is None else weight[rows]
         if seen:
             rule._begin_for_another(len(self.classes_)).partial_fit(*given, n_samples=len(rows))
-            last = [self._scores_of_seen(self.estimator_, X, kept, 1)]
+            last = [self._scores_of_seen(self.estimator_, X, train, 1)]
             rule._allow_for(_average_size(rule, last, weight), _average_size(rule, seen, weight))
         else:
             rule.fit(*given)
@@ -218,6 +228,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self.estimator_ = self.estimator
         self.classes_ = np.asarray(self.estimator.classes_)
         self._copy_attributes("n_features_in_", "feature_names_in_")
+        vars(self).pop("class_counts_", None)
         inner, _ = unwrap(self.estimator)
         if hasattr(inner, "class_counts_"):
             self.class_counts_ = np.asarray(inner.class_counts_)
@@ -449,16 +460,38 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return self.rule_.rank_scores(self._scores(self.estimator_, X))
 
-    def _out_of_fold_scores(self, X, y, folds, kept, fit_params):
-        """Return the scores of each sample kept by a model not trained on it, and its row.
+    def _folds(self, X, y, place, split_params):
+        """Return the samples that each fold trains on, and those that it scores.
+
+        `place` has a place for each position that may stand in `cv`, negative where the sample
+        was left out.
+        """
+        cv, folds = check_cv(self.cv, y, classifier=True), []
+        if not isinstance(cv, BY_POSITION):
+            place = np.arange(len(y))
+        for number, fold in enumerate(cv.split(X, y, **split_params)):
+            train, test = (rows[rows >= 0] for rows in (place[part] for part in fold))
+            if len(test) and not len(train):
+                raise ValueError(
+                    f"fold {number} of cv trains on no sample, those whose sample_weight is "
+                    "zero left out: let it train on others, or set cv to a number of folds."
+                )
+            if len(test):
+                folds.append((train, test))
+        if not folds:
+            raise ValueError(
+                "cv holds out no sample, those whose sample_weight is zero left out: let it hold "
+                "out others, or set cv to a number of folds."
+            )
+        return folds
+
+    def _out_of_fold_scores(self, X, y, folds, fit_params):
+        """Return the scores of each sample by a model not trained on it, and its row.
 
         And, where they are of use to the rule, what :meth:`_scores_of_seen` gives for each model.
         """
         y_score, rows, seen = [], [], []
         for train, test in folds:
-            train, test = (_among(np.arange(len(y))[part], kept) for part in (train, test))
-            if not len(test):
-                continue
             model = self._fit_estimator(X, y, train, fit_params)
             y_score.append(self._scores_of_all_classes(model, X, test))
             rows.append(test)
@@ -478,7 +511,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     def _fit_estimator(self, X, y, rows, fit_params):
         """Return the classifier fitted to some rows."""
-        if len(rows) < len(y):
+        if not np.array_equal(rows, np.arange(len(y))):
             fit_params = {k: _subset(v, rows, len(y)) for k, v in fit_params.items()}
             X, y = _safe_indexing(X, rows), y[rows]
         return clone(self.estimator).fit(X, y, **fit_params)
@@ -516,7 +549,9 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return at
 
     def _copy_attributes(self, *names):
+        """Take over what the classifier has, and forget what an earlier one had."""
         for name in names:
+            vars(self).pop(name, None)
             if hasattr(self.estimator_, name):
                 setattr(self, name, getattr(self.estimator_, name))
 
@@ -529,10 +564,6 @@ def _average_size(rule, parts, weight):
         rule._mark_sets(y_score, mask)
         sizes.append(mask.sum(1))
     return np.average(np.concatenate(sizes), weights=None if weight is None else weight[rows])
-
-
-def _among(rows, kept):
-    return rows[np.isin(rows, kept)]
 
 
 def _subset(value, rows, n_samples):

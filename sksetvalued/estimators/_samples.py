@@ -4,10 +4,11 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from sklearn.utils import assert_all_finite
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import validate_data
 
-from .._arrays import as_array, as_numbers
-from ..inputs import hint_of_one, input_kind, media_inputs, same_form, table_inputs
+from .._arrays import as_array
+from .._validation import check_weights
+from ..inputs import Stream, hint_of_one, input_kind, media_inputs, same_form, table_inputs
 from ..training import is_perceptron
 
 #: Types of tables that are taken as they are.
@@ -44,6 +45,9 @@ class TakesSamples:
         shape = inputs.sample_shape
         shape = shape if isinstance(shape, dict) else tuple(shape)
         if reset:
+            if inputs.kind != "table" or isinstance(X, Stream):
+                for name in ("n_features_in_", "feature_names_in_"):
+                    vars(self).pop(name, None)
             self.input_kind_ = inputs.kind
             self.input_shape_ = shape
             self._fitted_on_bytes = _holds_bytes(X)
@@ -140,18 +144,7 @@ class TakesSamples:
         double = dtype in (np.float64, torch.float64)
         return double and self.net_.device == "cpu" and self._built_in_network()
 
-    def _check_weights(self, sample_weight, n_samples):
-        """Return the sample weights in double precision, or None."""
-        if sample_weight is None:
-            return None
-        sample_weight = as_numbers(sample_weight, "sample_weight")
-        if not sample_weight.any():
-            raise ValueError(
-                "sample_weight must not be zero for every sample; give one a positive weight."
-            )
-        return _check_sample_weight(
-            sample_weight, np.empty((n_samples, 1)), dtype=np.float64, ensure_non_negative=True
-        )
+    _check_weights = staticmethod(check_weights)
 
     def _training_weights(self, weight, indices):
         """Return the weights of some samples, which are not zero, for the loss; None if None."""

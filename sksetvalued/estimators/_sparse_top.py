@@ -227,7 +227,7 @@ class SparseTopClassifier(PlainState, DeepLabelSetClassifier, rule=AverageK):
         """Set the threshold so that X gets as many labels on average as the training samples.
 
         No targets are needed. The threshold is used with ``size="threshold"``, which may be set
-        after fitting.
+        after fitting. Training by another `size` forgets it.
 
         Parameters
         ----------

@@ -8,7 +8,7 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.multiclass import check_classification_targets
 
 from .. import _arrays
-from .._arrays import as_array, check_kind, check_strings
+from .._arrays import as_array, as_numbers, check_kind, check_strings
 
 
 def encode_label_sets(y, classes=None, given=None, extend=False):
@@ -36,19 +36,19 @@ def encode_label_sets(y, classes=None, given=None, extend=False):
     """
     if sp.issparse(y):
         return *_arrange(_from_indicator(sp.csr_array(y)), None, classes, given), "sparse"
-    is_sets = holds_label_sets(y)
-    if not is_sets:
+    sets = as_label_sets(y)
+    if sets is None:
         check_strings(y, "y")
-    names = getattr(y, "columns", None)
-    y = list(y) if is_sets else as_array(y, "y")
-    if not is_sets and y.ndim == 2 and y.shape[1] > 1:
+        names = getattr(y, "columns", None)
+        y = as_array(y, "y")
+    if sets is None and y.ndim == 2 and y.shape[1] > 1:
         if names is not None:
             names = as_labels(names, "the columns of y", "; y.to_numpy() has no names")
         return *_arrange(_from_indicator(y), names, classes, given), "indicator"
     if classes is None and given is not None:
         classes = np.unique(given)
-    if is_sets:
-        return *_from_sets(y, classes, extend), "sets"
+    if sets is not None:
+        return *_from_sets(sets, classes, extend), "sets"
     return *_from_labels(y, classes, extend), "single"
 
 
@@ -67,27 +67,31 @@ def as_labels(labels, what, remedy=""):
     return values
 
 
-def holds_label_sets(y):
-    """Return whether y is a sequence of label sets rather than an array.
+def as_label_sets(y):
+    """Return y as a list if it is a sequence of label sets, None if it is an array.
 
-    It is when an element is a set, when lists differ in length, or when they hold anything but
-    numbers: lists of equal length of numbers are the rows of an indicator, as in scikit-learn.
+    It is the former when an element is a set, when lists differ in length, or when they hold
+    anything but numbers: lists of equal length of numbers are the rows of an indicator, as in
+    scikit-learn.
     """
-    if hasattr(y, "columns") or (isinstance(y, np.ndarray) and y.dtype != object):
-        return False
-    if isinstance(y, np.ndarray) and y.ndim != 1:
-        return False
-    elements = list(y) if hasattr(y, "__iter__") and not isinstance(y, str) else []
+    if hasattr(y, "columns") or not hasattr(y, "__iter__") or isinstance(y, str):
+        return None
+    if isinstance(y, np.ndarray) and (y.dtype != object or y.ndim != 1):
+        return None
+    # A column of polars yields columns, but has lists.
+    elements = y.to_list() if hasattr(y, "to_list") else list(y)
     if any(isinstance(e, (set, frozenset)) for e in elements):
-        return True
+        return elements
     if not elements or not all(isinstance(e, (list, tuple, np.ndarray)) for e in elements):
-        return False
-    if len({len(e) for e in elements}) > 1:
-        return True
-    return any(np.asarray(e).dtype.kind not in "biuf" for e in elements)
+        return None
+    several = len({len(e) for e in elements}) > 1
+    others = several or any(np.asarray(e).dtype.kind not in "biuf" for e in elements)
+    return elements if others else None
 
 
 def _from_indicator(y):
+    if y.dtype == object:  # as that of nullable columns
+        y = as_numbers(y, "an indicator y")
     values = y.data if sp.issparse(y) else y
     if values.dtype.kind not in "biuf" or not np.isin(values, (0, 1)).all():
         bad = values[~np.isin(values, (0, 1))].ravel()[:5].tolist()
