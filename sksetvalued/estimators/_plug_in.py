@@ -1,12 +1,12 @@
 """Sets from any scikit-learn classifier and any rule."""
 
 import warnings
+from collections.abc import Iterable
 
 import numpy as np
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.model_selection import PredefinedSplit, check_cv
-from sklearn.model_selection._split import _CVIterableWrapper
 from sklearn.utils import _safe_indexing, get_tags, indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.metaestimators import available_if
@@ -28,7 +28,7 @@ from ..training import HELD_OUT, split_per_class
 MOST_SEEN, MOST_SCORES_SEEN = 10_000, 1 << 25
 
 #: Splitters that hold positions of samples, whichever samples they are given.
-BY_POSITION = PredefinedSplit, _CVIterableWrapper
+BY_POSITION = PredefinedSplit, Iterable
 
 
 def _estimator_has(method):
@@ -467,7 +467,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         was left out.
         """
         cv, folds = check_cv(self.cv, y, classifier=True), []
-        if not isinstance(cv, BY_POSITION):
+        if not isinstance(self.cv, BY_POSITION):
             place = np.arange(len(y))
         for number, fold in enumerate(cv.split(X, y, **split_params)):
             train, test = (rows[rows >= 0] for rows in (place[part] for part in fold))
