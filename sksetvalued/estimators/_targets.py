@@ -93,8 +93,9 @@ def _from_indicator(y):
     if y.dtype == object:  # as that of nullable columns
         y = as_numbers(y, "an indicator y")
     values = y.data if sp.issparse(y) else y
-    if values.dtype.kind not in "biuf" or not np.isin(values, (0, 1)).all():
-        bad = values[~np.isin(values, (0, 1))].ravel()[:5].tolist()
+    others = (values != 0) & (values != 1)
+    if values.dtype.kind not in "biuf" or others.any():
+        bad = values[others][:5].tolist()
         raise ValueError(
             f"y must be an indicator of zeros and ones, got other values such as {bad}. Pass "
             "label sets as a list of sets, or one label per sample as a 1-D array."
