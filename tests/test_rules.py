@@ -571,6 +571,8 @@ def test_other_bad_input():
         PointwiseError(0.1).fit(2 * p)
     with pytest.raises(ValueError, match="log_scores=True"):
         TopK(2, objective="macro", prior=np.ones(6)).fit(np.log(p))
+    with pytest.raises(ValueError, match="with log_scores=True needs log-probabilities"):
+        AverageK(2, objective="macro", prior=np.ones(6), log_scores=True).fit(p)
     with pytest.raises(ValueError, match="without a column"):
         AverageError(0.1).fit(p, y + 6)
     with pytest.raises(TypeError, match="searchsorted"):

@@ -15,6 +15,9 @@ from .._validation import as_score_array, check_score_array, check_score_values,
 #: One that is smaller would take more samples than can be counted.
 SMALLEST_ERROR = 1e-12
 
+#: Rounding may leave log-probabilities this far above 0.
+LARGEST_LOG = 1e-3
+
 OBJECTIVES = ("micro", "macro")
 
 
@@ -36,6 +39,8 @@ class SetRule(BaseEstimator):
     _expects_sizes = False
     #: Whether `_mark` raises where a score is NaN or +inf.
     _mark_checks_values = False
+    #: Whether scores of different samples are compared, so that a constant of each matters.
+    _compares_samples = True
     #: Number of samples of all chunks together, announced while there are more to come.
     _announced = None
 
@@ -227,6 +232,7 @@ class SetRule(BaseEstimator):
                 "the column indices of the true classes. AverageK needs no labels."
             )
         self._check_range(y_score)
+        self._check_logs(y_score)
         self._update(y_score, y, weight, total)
         self.n_samples_seen_ += len(y_score)
         if total is not None:
@@ -340,6 +346,16 @@ class SetRule(BaseEstimator):
             raise ValueError(
                 f"{type(self).__name__} needs probabilities here, but y_score holds negative "
                 "entries. Pass probabilities, or log_scores=True with log-probabilities."
+            )
+
+    def _check_logs(self, y_score):
+        """Raise if the rule is calibrated on what cannot be log-probabilities, but should be."""
+        needed = self.requires_proba and self._compares_samples and self.log_scores
+        if needed and y_score.max() > LARGEST_LOG:
+            raise ValueError(
+                f"{type(self).__name__} with log_scores=True needs log-probabilities, which are "
+                f"at most 0, but y_score holds {y_score.max():.3g}. Pass them, or "
+                "log_scores=False with probabilities."
             )
 
     def _check_columns(self, y_score):

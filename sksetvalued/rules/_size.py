@@ -73,6 +73,7 @@ class TopK(SetRule):
     """
 
     _mark_checks_values = True
+    _compares_samples = False
 
     def __init__(self, k, *, objective="micro", prior=None, log_scores=False):
         self.k = k
