@@ -54,11 +54,12 @@ def check_shapes(input, target):
             f"target must have shape ({input.shape[0]},), one class index per row of input, "
             f"got {tuple(target.shape)}."
         )
-    if target.dtype != torch.int64 and not _holds_integers(target):
+    if target.dtype != torch.int64 and not holds_integers(target):
         raise TypeError(f"target must hold class indices as integers, got {target.dtype}.")
 
 
-def _holds_integers(x):
+def holds_integers(x):
+    """Return whether a tensor is of an integer type."""
     return not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool)
 
 
