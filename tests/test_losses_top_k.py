@@ -672,6 +672,23 @@ def test_weights_are_non_negative_numbers_one_per_sample(name):
 
 
 @pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("wrong", [torch.nan, -torch.inf])
+def test_a_weight_of_zero_leaves_a_sample_out_whatever_its_scores(name, wrong):
+    loss, given, target, extra = build_any(name)
+    values, gradients = [], []
+    for first in (0.0, wrong):
+        pair = given if isinstance(given, tuple) else (given,)
+        scores = [torch.cat([torch.full((1, 5), first), s[1:]]).requires_grad_() for s in pair]
+        scored = tuple(scores) if isinstance(given, tuple) else scores[0]
+        value = copy.deepcopy(loss)(scored, target, torch.tensor([0, 1, 2, 3]), **extra)
+        values.append(value)
+        gradients.append(torch.cat(torch.autograd.grad(value, scores)))
+    assert values[0].isfinite()
+    assert torch.equal(*values)
+    assert torch.equal(*gradients)
+
+
+@pytest.mark.parametrize("name", LOSSES)
 def test_integer_scores_are_named(name):
     loss, scores, target, extra = build_any(name)
     whole = tuple(s.long() for s in scores) if isinstance(scores, tuple) else scores.long()

@@ -17,6 +17,7 @@ from ._base import (
     check_weights,
     holds_integers,
     reduce_loss,
+    without_left_out,
 )
 
 __all__ = ["AssumeNegativeLoss", "AverageKLoss", "ExpectedPositiveLoss", "ROLELoss"]
@@ -145,6 +146,7 @@ def role_loss(input, target, estimates, k, beta=None, reduction="mean", sample_w
             f"estimates must have the shape of input, {tuple(input.shape)}, "
             f"got {tuple(estimates.shape)}."
         )
+    input = without_left_out(input, sample_weight)
     with without_autocast(input.device):
         input, estimates = at_least_float32(input), at_least_float32(estimates)
         losses = _role(input, target.long(), estimates, k, beta, sample_weight)
@@ -413,6 +415,7 @@ class AverageKLoss(SetLoss, name="two_head"):
                     f"got {tuple(scores.shape)} and {tuple(proposals.shape)}."
                 )
         target = target.long()
+        scores, proposals = (without_left_out(each, sample_weight) for each in input)
         with without_autocast(scores.device):
             scores, proposals = at_least_float32(scores), at_least_float32(proposals)
             losses = _average_k(scores, proposals, target, self.k, self.alpha, sample_weight)
@@ -516,7 +519,7 @@ class ExpectedPositiveLoss(SetLoss, name="expected_positive"):
         _check_k(self.k, input)
         target = target.long()
         with without_autocast(input.device):
-            scores = at_least_float32(input)
+            scores = at_least_float32(without_left_out(input, sample_weight))
             losses = _expected_positive(scores, target, self.k, self.beta, sample_weight)
         return reduce_loss(losses, self.reduction, sample_weight)
 

@@ -8,7 +8,7 @@ from .._arrays import as_numbers
 from ..operators._checks import check_number
 from ..operators._precision import at_least_float32, without_autocast
 from ._average_k import AverageKLoss
-from ._base import reduce_loss
+from ._base import reduce_loss, without_left_out
 from ._noised import NoisedTopKHingeLoss
 
 __all__ = ["AverageKMixtureLoss", "NoisedMixtureLoss"]
@@ -243,7 +243,7 @@ class AverageKMixtureLoss(_Smoothing, AverageKLoss, name="two_head_mixture"):
             return loss
         target = target.long()
         with without_autocast(input[1].device):
-            proposals = at_least_float32(input[1])
+            proposals = at_least_float32(without_left_out(input[1], sample_weight))
             added = self._added(proposals, target)
         return self.cross_entropy * loss + reduce_loss(added, self.reduction, sample_weight)
 
