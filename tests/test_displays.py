@@ -197,6 +197,9 @@ def test_without_matplotlib_the_error_says_what_to_install(monkeypatch):
 
 def test_bad_input_is_named():
     y, p = scores()
+    for wrong in ("a", 2.7):
+        with pytest.raises(TypeError, match="max_size must be an integer"):
+            CoverageSizeDisplay.from_predictions(y, p, labels=np.arange(10), max_size=wrong)
     with pytest.raises(ValueError, match="max_size"):
         CoverageSizeDisplay.from_predictions(y, p, labels=np.arange(10), max_size=11)
     with pytest.raises(ValueError, match="average"):

@@ -119,8 +119,8 @@ def average_k_accuracy_score(
     y_true, columns, labels = _encode(y_true, labels, y_score.shape, binary)
     if threshold is None:
         threshold = average_k_threshold(y_score, k, sample_weight=sample_weight)
-    elif np.ndim(threshold) or np.isnan(threshold):
-        raise ValueError(f"threshold must be a number, got {threshold!r}.")
+    elif (threshold := as_numbers(threshold, "threshold")).ndim or np.isnan(threshold):
+        raise ValueError(f"threshold must be a number, got {threshold.tolist()!r}.")
     hits = np.zeros(len(y_true), dtype=bool)
     known = columns >= 0
     hits[known] = y_score[known, columns[known]] >= ceil_to_dtype(threshold, y_score.dtype)
