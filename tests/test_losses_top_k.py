@@ -202,6 +202,13 @@ def test_hinges_of_rank_1_are_the_multiclass_hinge():
     assert (calibrated <= multiclass).all()
 
 
+def test_convex_hinge_of_many_large_scores_keeps_its_digits():
+    scores = torch.full((2, 1000), 100.0)
+    scores[:, 0] = torch.tensor([99.0, -torch.inf])
+    loss = ConvexTopKHingeLoss(999, reduction="none")(scores, torch.tensor([0, 0]))
+    torch.testing.assert_close(loss, torch.tensor([2.0, torch.inf]))
+
+
 def test_convex_hinge_bounds_the_hinge_and_is_convex():
     scores, target = draw(300, 6, scale=2.0)
     others, _ = draw(300, 6, seed=1, scale=2.0)
