@@ -81,12 +81,20 @@ def put_back():
         yield
 
 
+def as_generator(generator, device="cpu"):
+    """Return `generator`, a new one on `device` if it is a seed, or None."""
+    if isinstance(generator, numbers.Integral) and not isinstance(generator, bool):
+        return torch.Generator(device).manual_seed(int(generator))
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise TypeError(f"generator must be a torch.Generator, an int or None, got {generator!r}.")
+    return generator
+
+
 def _draw_seed(generator):
     """Return `generator` if it is a seed, else a seed drawn from it."""
     if isinstance(generator, numbers.Integral) and not isinstance(generator, bool):
         return int(generator)
-    if generator is not None and not isinstance(generator, torch.Generator):
-        raise TypeError(f"generator must be a torch.Generator, an int or None, got {generator!r}.")
+    generator = as_generator(generator)
     device = "cpu" if generator is None else generator.device
     return int(torch.randint(2**62, (), generator=generator, device=device))
 

@@ -16,10 +16,12 @@ from sklearn.preprocessing import StandardScaler
 from sksetvalued import PlugInClassifier
 from sksetvalued.metrics import (
     CoverageSizeDisplay,
+    SetReport,
     SetSizeDisplay,
     average_k_accuracy_score,
     coverage_interval,
     set_size_distribution,
+    shot_coverage_score,
     top_k_accuracy_score,
 )
 from sksetvalued.metrics._set_size_display import bin_names, size_bins
@@ -195,14 +197,37 @@ def test_without_matplotlib_the_error_says_what_to_install(monkeypatch):
 
 def test_bad_input_is_named():
     y, p = scores()
+    for wrong in ("a", 2.7):
+        with pytest.raises(TypeError, match="max_size must be an integer"):
+            CoverageSizeDisplay.from_predictions(y, p, labels=np.arange(10), max_size=wrong)
     with pytest.raises(ValueError, match="max_size"):
         CoverageSizeDisplay.from_predictions(y, p, labels=np.arange(10), max_size=11)
     with pytest.raises(ValueError, match="average"):
         CoverageSizeDisplay.from_predictions(y, p, labels=np.arange(10), average=None)
     with pytest.raises(ValueError, match="true labels"):
         SetSizeDisplay.from_predictions(None, p > 0.1, class_counts=[1] * 10)
-    with pytest.raises(ValueError, match="class_counts must have shape"):
-        SetSizeDisplay.from_predictions(y, p > 0.1, class_counts=[1, 2])
+
+
+@pytest.mark.parametrize(
+    "shows", [SetSizeDisplay.from_predictions, SetReport.from_predictions, shot_coverage_score]
+)
+def test_counts_of_classes_are_checked_wherever_they_are_given(shows):
+    y, p = scores(n_classes=3)
+    for counts in ([5, 50], [5, 50, 500, 1]):
+        with pytest.raises(ValueError, match=r"class_counts must have shape \(3,\)"):
+            shows(y, p > 0.1, class_counts=counts)
+    for wrong in (np.nan, -50, np.inf):
+        with pytest.raises(ValueError, match=r"class_counts must be finite.*columns \[1\]"):
+            shows(y, p > 0.1, class_counts=[5, wrong, 500])
+
+
+def test_a_shot_group_without_weight_has_no_bars():
+    y, p = scores(n_classes=3)
+    sets, params = p > 0.1, {"class_counts": [1, 50, 500], "labels": [0, 1, 2]}
+    there = y != 0
+    weighted = SetSizeDisplay.from_predictions(y, sets, sample_weight=there, **params)
+    without = SetSizeDisplay.from_predictions(y[there], sets[there], **params)
+    np.testing.assert_allclose(heights(weighted.ax_), heights(without.ax_))
 
 
 def test_the_band_is_that_of_all_sizes_at_once():

@@ -282,6 +282,16 @@ def test_expected_positive_pulls_a_label_with_a_very_low_score():
     assert scores.grad[0, 0] == -1.0
 
 
+def test_role_takes_a_seed_for_a_generator():
+    params = {"n_samples": 4, "n_classes": 3}
+    seeded = ROLELoss(2, **params, generator=7)
+    same = ROLELoss(2, **params, generator=torch.Generator().manual_seed(7))
+    assert torch.equal(seeded.estimates, same.estimates)
+    assert torch.equal(
+        ROLELoss(2, **params).estimates, ROLELoss(2, **params, generator=0).estimates
+    )
+
+
 def test_role_starts_from_the_published_estimates_and_learns_them():
     *_, target = draw(50, L)
     loss = ROLELoss(2, n_samples=50, n_classes=L)
@@ -443,6 +453,10 @@ def test_estimators_feed_role_and_refuse_pieces():
 Z, Y = torch.zeros(2, 3), torch.tensor([0, 1])
 
 
+def role_at(index):
+    return ROLELoss(2, n_samples=9, n_classes=3)(Z, Y, index=index)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
@@ -477,6 +491,16 @@ Z, Y = torch.zeros(2, 3), torch.tensor([0, 1])
             "scores of 4 classes",
         ),
         (lambda: F.role_loss(Z, Y, Z[:, :2], k=1), ValueError, "estimates must have the shape"),
+        (lambda: F.role_loss(Z, Y, Z.tolist(), k=1), TypeError, "estimates must be a tensor"),
+        (lambda: F.role_loss(Z.tolist(), Y, Z, k=1), TypeError, "input must be a tensor"),
+        (lambda: F.role_loss(Z, Y, Z, k=1, beta=-5.0), ValueError, "beta must be .* at least 0"),
+        (lambda: ROLELoss(2, n_samples=9, n_classes=3, generator="a"), TypeError, "generator"),
+        (lambda: role_at([0, 2]), TypeError, "index must be a tensor, got list"),
+        (lambda: role_at(Y.float()), TypeError, "index must hold positions as integers"),
+        (lambda: role_at(Y.bool()), TypeError, "index must hold positions as integers"),
+        (lambda: F.pseudo_positives(Z, Y[:1], 2), ValueError, r"target must have shape \(2,\)"),
+        (lambda: F.pseudo_positives(Z, Y + 7, 2), ValueError, r"target must lie in \[0, 2\]"),
+        (lambda: F.pseudo_positives(Z, Y, 2, -Z[:, 0] - 1), ValueError, "sample_weight must be"),
     ],
 )
 def test_bad_input_is_named(call, error, message):

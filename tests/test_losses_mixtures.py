@@ -67,6 +67,21 @@ def test_labels_are_smoothed_towards_the_prior():
     torch.testing.assert_close(two - plain, expected - F.cross_entropy(SCORES, TARGET))
 
 
+@pytest.mark.parametrize("cls", [NoisedMixtureLoss, AverageKMixtureLoss])
+def test_priors_are_shares_or_counts_of_the_classes(cls):
+    input = SCORES if cls is NoisedMixtureLoss else PAIR
+    params = {"cross_entropy": 1.0, "label_smoothing": 0.2}
+    counts = cls(2, prior=[40, 20, 10, 10, 10, 10], **params)(input, TARGET)
+    assert torch.equal(counts, cls(2, prior=PRIOR, **params)(input, TARGET))
+    for wrong in ([-1, np.nan, 2], [0, 0, 0], [1, np.inf], [[0.2, 0.3]], 0.5):
+        with pytest.raises(ValueError, match=r"prior must hold .* got "):
+            cls(2, prior=wrong)
+    with pytest.raises(TypeError, match="prior must hold real numbers"):
+        cls(2, prior="abc")
+    with pytest.raises(ValueError, match="prior must have .* 6 classes of input, got 2"):
+        cls(2, prior=[0.5, 0.5], **params)(input, TARGET)
+
+
 def test_estimators_smooth_towards_their_training_data_and_take_it_back():
     rng = np.random.default_rng(0)
     y = rng.choice(3, 300, p=[0.7, 0.2, 0.1])

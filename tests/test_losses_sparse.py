@@ -64,8 +64,14 @@ def test_bce_equals_the_formula():
         -sum(log_sigmoid(z if y else -z) for z, y in zip(s.tolist(), t.tolist()))
         for s, t in zip(scores, target)
     ]
-    got = BinaryCrossEntropyLoss(reduction="none")(scores, target)
+    loss = BinaryCrossEntropyLoss(reduction="none")
+    torch.testing.assert_close(loss(scores, target), torch.tensor(expected, dtype=torch.float64))
+    # A label of probability zero, rightly so, costs nothing and has no gradient.
+    padded = torch.nn.functional.pad(scores, (0, 1), value=-torch.inf).requires_grad_()
+    got = loss(padded, torch.nn.functional.pad(target, (0, 1)))
     torch.testing.assert_close(got, torch.tensor(expected, dtype=torch.float64))
+    got.sum().backward()
+    assert torch.equal(padded.grad[:, -1], torch.zeros(4, dtype=torch.float64))
 
 
 @names

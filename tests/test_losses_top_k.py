@@ -202,6 +202,13 @@ def test_hinges_of_rank_1_are_the_multiclass_hinge():
     assert (calibrated <= multiclass).all()
 
 
+def test_convex_hinge_of_many_large_scores_keeps_its_digits():
+    scores = torch.full((2, 1000), 100.0)
+    scores[:, 0] = torch.tensor([99.0, -torch.inf])
+    loss = ConvexTopKHingeLoss(999, reduction="none")(scores, torch.tensor([0, 0]))
+    torch.testing.assert_close(loss, torch.tensor([2.0, torch.inf]))
+
+
 def test_convex_hinge_bounds_the_hinge_and_is_convex():
     scores, target = draw(300, 6, scale=2.0)
     others, _ = draw(300, 6, seed=1, scale=2.0)
@@ -669,6 +676,23 @@ def test_weights_are_non_negative_numbers_one_per_sample(name):
         with pytest.raises(ValueError, match="sample_weight must be finite and non-negative"):
             loss(scores, target, torch.tensor([1.0, 1.0, wrong, 2.0]), **extra)
     assert torch.isfinite(loss(scores, target, torch.tensor([0, 1, 2, 3]), **extra))
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("wrong", [torch.nan, -torch.inf])
+def test_a_weight_of_zero_leaves_a_sample_out_whatever_its_scores(name, wrong):
+    loss, given, target, extra = build_any(name)
+    values, gradients = [], []
+    for first in (0.0, wrong):
+        pair = given if isinstance(given, tuple) else (given,)
+        scores = [torch.cat([torch.full((1, 5), first), s[1:]]).requires_grad_() for s in pair]
+        scored = tuple(scores) if isinstance(given, tuple) else scores[0]
+        value = copy.deepcopy(loss)(scored, target, torch.tensor([0, 1, 2, 3]), **extra)
+        values.append(value)
+        gradients.append(torch.cat(torch.autograd.grad(value, scores)))
+    assert values[0].isfinite()
+    assert torch.equal(*values)
+    assert torch.equal(*gradients)
 
 
 @pytest.mark.parametrize("name", LOSSES)

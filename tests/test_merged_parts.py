@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 
 from sksetvalued import _average_size
 from sksetvalued.rules import AverageError, AverageK, PointwiseError, TopK
@@ -123,10 +124,21 @@ def test_what_cannot_be_merged_is_said():
         part.merge(AverageK(2).fit(p))
     with pytest.raises(ValueError, match="it is one rule"):
         part.merge(part)
-    with pytest.raises(ValueError, match="different totals"):
-        part.merge(AverageK(2).partial_fit(p, n_samples=90))
-    again = AverageK(2).partial_fit(p, n_samples=60)
-    with pytest.raises(ValueError, match="was announced, but 90"):
-        part.merge(again, AverageK(2).partial_fit(p, n_samples=60))
-    with pytest.raises(ValueError, match="closed"):
-        part.merge(again)  # it was used up
+    for rule, labels in ((AverageK(2), None), (AverageError(0.1), np.arange(30) % 6)):
+        part, again, other, unfit = (clone(rule) for _ in range(4))
+        for one, n_samples in ((part, 60), (again, 60), (other, 90)):
+            one.partial_fit(p, labels, n_samples=n_samples)
+        with pytest.raises(ValueError, match="different totals"):
+            part.merge(other)
+        with pytest.raises(ValueError, match="was announced, but 90"):
+            part.merge(again, clone(rule).partial_fit(p, labels, n_samples=60))
+        with pytest.raises(ValueError, match="given twice"):
+            part.merge(again, again)
+        with pytest.raises(NotFittedError):
+            part.merge(again, unfit)
+        assert part.n_samples_seen_ == again.n_samples_seen_ == 30  # nothing was taken in
+        part.merge(again)
+        with pytest.raises(NotFittedError, match="was merged into another rule"):
+            again.predict_set(p)
+        with pytest.raises(NotFittedError, match="was merged into another rule"):
+            part.merge(again)

@@ -258,6 +258,11 @@ def test_bad_input_is_named():
         (lambda: top_k_accuracy_score(y, y_score * np.nan), ValueError, "NaN"),
         (lambda: average_k_accuracy_score(y, y_score, k=0), ValueError, "k must lie"),
         (
+            lambda: average_k_accuracy_score(y, y_score, threshold="a"),
+            TypeError,
+            "threshold must hold real numbers",
+        ),
+        (
             lambda: average_k_accuracy_score(y, y_score, threshold=np.nan),
             ValueError,
             "threshold must be a number",

@@ -571,6 +571,8 @@ def test_other_bad_input():
         PointwiseError(0.1).fit(2 * p)
     with pytest.raises(ValueError, match="log_scores=True"):
         TopK(2, objective="macro", prior=np.ones(6)).fit(np.log(p))
+    with pytest.raises(ValueError, match="with log_scores=True needs log-probabilities"):
+        AverageK(2, objective="macro", prior=np.ones(6), log_scores=True).fit(p)
     with pytest.raises(ValueError, match="without a column"):
         AverageError(0.1).fit(p, y + 6)
     with pytest.raises(TypeError, match="searchsorted"):
@@ -584,6 +586,31 @@ def test_other_bad_input():
         AverageK(2).fit(p).partial_fit(p)
     with pytest.raises(ValueError, match="n_samples=40 was announced"):
         AverageK(2).partial_fit(p, n_samples=40).partial_fit(p, n_samples=40)
+
+
+@pytest.mark.parametrize(
+    ("rule", "wrong"),
+    [
+        (AverageError(0.5), {"y": None}),
+        (AverageK(1), {"sample_weight": -np.ones(30)}),
+        (AverageK(1, finite_sample=True), {"sample_weight": np.arange(30)}),
+        (AverageK(1), {"n_samples": 60.5}),
+        (PointwiseError(0.1), {"y_score": np.full((30, 6), 0.5)}),
+    ],
+)
+def test_a_calibration_that_fails_leaves_the_rule_as_it_was(rule, wrong):
+    given = {"y_score": random_scores(np.random.default_rng(0)), "y": np.arange(30) % 6}
+    p, error = given["y_score"], TypeError if "n_samples" in wrong else ValueError
+    rule = clone(rule)
+    with pytest.raises(error):
+        rule.partial_fit(**given | wrong)
+    with pytest.raises(NotFittedError):
+        rule.predict_set(p)
+    sets = rule.fit(**given).predict_set(p)
+    if error is ValueError:
+        with pytest.raises(error):
+            rule.fit(**given | wrong)
+    np.testing.assert_array_equal(rule.predict_set(p), sets)
 
 
 def test_lists_integers_half_precision_and_tensors_are_scores():

@@ -72,7 +72,8 @@ def test_rules_on_these_scores_keep_their_promise_with_more_sets_of_one_class():
         ([[0.5, 0.5]], [1.0], r"shape \(2,\).*got \(1,\)"),
         ([[0.5, 0.5]], [2.0, 1.0], r"increasing, but is not at sizes \[2\].*np.arange"),
         ([[0.5, 0.5]], [0.0, 1.0], r"not at sizes \[1\]"),
-        ([[0.5, 0.5]], [1.0, np.inf], "cost must be finite"),
+        ([[0.5, 0.5]], [1.0, np.inf], r"cost must be finite.*not at sizes \[2\]"),
+        ([[0.5, 0.5]], [np.inf, np.inf], r"cost must be finite.*not at sizes \[1, 2\]"),
         ([[-0.5, 1.5]], [1.0, 2.0], "negative entries"),
     ],
 )

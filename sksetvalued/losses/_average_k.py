@@ -7,10 +7,19 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from .._randomness import as_generator
 from ..operators._checks import check_number, check_positive_integer
 from ..operators._dispatch import is_eager
 from ..operators._precision import at_least_float32, without_autocast
-from ._base import SetLoss, check_scores_and_target, check_weights, reduce_loss
+from ._base import (
+    SetLoss,
+    check_scores_and_target,
+    check_tensor,
+    check_weights,
+    holds_integers,
+    reduce_loss,
+    without_left_out,
+)
 
 __all__ = ["AssumeNegativeLoss", "AverageKLoss", "ExpectedPositiveLoss", "ROLELoss"]
 
@@ -128,14 +137,17 @@ def role_loss(input, target, estimates, k, beta=None, reduction="mean", sample_w
     >>> role_loss(scores, torch.tensor([0]), scores, k=2)
     tensor(3.4657)
     """
-    _check_k(k, input)
     check_scores_and_target(input, target)
     check_weights(sample_weight, input)
+    _check_k(k, input)
+    _check_beta(beta)
+    check_tensor(estimates, "estimates")
     if estimates.shape != input.shape:
         raise ValueError(
             f"estimates must have the shape of input, {tuple(input.shape)}, "
             f"got {tuple(estimates.shape)}."
         )
+    input = without_left_out(input, sample_weight)
     with without_autocast(input.device):
         input, estimates = at_least_float32(input), at_least_float32(estimates)
         losses = _role(input, target.long(), estimates, k, beta, sample_weight)
@@ -148,6 +160,11 @@ def _check_k(k, input):
         raise ValueError(
             f"k must lie in [1, {input.shape[-1]}], the number of classes of input, got {k!r}."
         )
+
+
+def _check_beta(beta):
+    if beta is not None:
+        check_number("beta", beta, 0, inclusive=True)
 
 
 def _weights_like(scores, sample_weight):
@@ -181,7 +198,6 @@ def _largest_within(values, weights, budget):
     return marked.scatter(0, order, total <= budget * (1 + 1e-9))
 
 
-@torch.no_grad()
 def pseudo_positives(proposal_scores, target, k, sample_weight=None):
     """Choose the candidate classes of a batch: the likeliest (k - 1) n_samples false ones.
 
@@ -214,7 +230,14 @@ def pseudo_positives(proposal_scores, target, k, sample_weight=None):
     tensor([[False,  True,  True],
             [False, False, False]])
     """
+    check_scores_and_target(proposal_scores, target)
+    check_weights(sample_weight, proposal_scores)
     _check_k(k, proposal_scores)
+    return _candidates(proposal_scores, target, k, sample_weight)
+
+
+@torch.no_grad()
+def _candidates(proposal_scores, target, k, sample_weight):
     n_samples, n_classes = proposal_scores.shape
     # Log-probabilities keep the order where float32 probabilities are all zero. A false class
     # of probability zero still comes before the true one.
@@ -250,7 +273,8 @@ def _share(mask, count, sample_weight, like):
 
 def _average_k(scores, proposal_scores, target, k, alpha, sample_weight):
     own = target[:, None]
-    candidates = pseudo_positives(proposal_scores, target, k, sample_weight)
+    _check_k(k, proposal_scores)
+    candidates = _candidates(proposal_scores, target, k, sample_weight)
     n_positive = _n_candidates(k, len(scores))
     n_negative = scores.numel() - len(scores) - n_positive
     others = (~candidates).scatter(1, own, False)
@@ -395,6 +419,7 @@ class AverageKLoss(SetLoss, name="two_head"):
                     f"got {tuple(scores.shape)} and {tuple(proposals.shape)}."
                 )
         target = target.long()
+        scores, proposals = (without_left_out(each, sample_weight) for each in input)
         with without_autocast(scores.device):
             scores, proposals = at_least_float32(scores), at_least_float32(proposals)
             losses = _average_k(scores, proposals, target, self.k, self.alpha, sample_weight)
@@ -478,7 +503,7 @@ class ExpectedPositiveLoss(SetLoss, name="expected_positive"):
         super().__init__(reduction)
         check_number("k", k, 1, inclusive=True)
         self.k = k
-        check_number("beta", 0 if beta is None else beta, 0, inclusive=True)
+        _check_beta(beta)
         self.beta = beta
 
     def forward(self, input, target, sample_weight=None):
@@ -498,7 +523,7 @@ class ExpectedPositiveLoss(SetLoss, name="expected_positive"):
         _check_k(self.k, input)
         target = target.long()
         with without_autocast(input.device):
-            scores = at_least_float32(input)
+            scores = at_least_float32(without_left_out(input, sample_weight))
             losses = _expected_positive(scores, target, self.k, self.beta, sample_weight)
         return reduce_loss(losses, self.reduction, sample_weight)
 
@@ -549,9 +574,8 @@ class ROLELoss(SetLoss, name="role"):
         Weight of the constraint on the size; None: one over the number of classes.
     n_samples, n_classes : int
         Size of the training set, and its number of classes.
-    generator : torch.Generator, optional
-        Source of the first estimates, that of the fit in an estimator; None: one of its own,
-        always the same.
+    generator : torch.Generator or int, optional
+        Source of the first estimates, that of the fit in an estimator, or its seed; None: 0.
     reduction : {"mean", "sum", "none"}, default="mean"
         As in :class:`ExpectedPositiveLoss`.
 
@@ -594,13 +618,12 @@ class ROLELoss(SetLoss, name="role"):
         super().__init__(reduction)
         check_number("k", k, 1, inclusive=True)
         self.k = k
-        check_number("beta", 0 if beta is None else beta, 0, inclusive=True)
+        _check_beta(beta)
         self.beta = beta
         check_positive_integer("n_samples", n_samples)
         check_positive_integer("n_classes", n_classes)
         _check_estimates_fit(n_samples, n_classes)
-        if generator is None:
-            generator = torch.Generator().manual_seed(0)
+        generator = as_generator(0 if generator is None else generator)
         uniform = torch.rand(n_samples, n_classes, generator=generator)
         self.estimates = nn.Parameter(_ROLE_WIDTH / _ROLE_RATE * (2 * uniform - 1))
 
@@ -653,6 +676,9 @@ class ROLELoss(SetLoss, name="role"):
                 "index is needed in training mode: the positions of the samples in the "
                 "training set, of shape (n_samples,)."
             )
+        check_tensor(index, "index")
+        if not holds_integers(index):
+            raise TypeError(f"index must hold positions as integers, got {index.dtype}.")
         if index.shape != input.shape[:1]:
             raise ValueError(
                 f"index must have shape ({input.shape[0]},), one position per row of input, "

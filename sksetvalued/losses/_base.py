@@ -54,11 +54,12 @@ def check_shapes(input, target):
             f"target must have shape ({input.shape[0]},), one class index per row of input, "
             f"got {tuple(target.shape)}."
         )
-    if target.dtype != torch.int64 and not _holds_integers(target):
+    if target.dtype != torch.int64 and not holds_integers(target):
         raise TypeError(f"target must hold class indices as integers, got {target.dtype}.")
 
 
-def _holds_integers(x):
+def holds_integers(x):
+    """Return whether a tensor is of an integer type."""
     return not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool)
 
 
@@ -100,6 +101,20 @@ def check_weights(sample_weight, input):
             raise ValueError(
                 f"sample_weight must be finite and non-negative, got values in [{low}, {high}]."
             )
+
+
+def without_left_out(input, sample_weight):
+    """Return the scores with zeros for samples of weight zero, whatever they were.
+
+    Their losses are then finite, so that they add nothing, and have no gradient.
+    """
+    if sample_weight is None:
+        return input
+    kept = sample_weight > 0
+    # The copy takes as long as some losses. Elsewhere a device would be waited for.
+    if kept.is_cpu and is_eager(kept) and kept.all():
+        return input
+    return torch.where(kept[:, None], input, 0)
 
 
 def reduce_loss(loss, reduction="mean", sample_weight=None):
@@ -282,7 +297,7 @@ class SetLoss(nn.Module):
             Class indices, of any integer type; or, where `targets` names them, indicators of
             shape (n_samples, n_classes).
         sample_weight : Tensor of shape (n_samples,), optional
-            Non-negative weights.
+            Non-negative weights. A weight of 0 leaves the sample out, whatever its scores are.
 
         Returns
         -------
@@ -295,5 +310,6 @@ class SetLoss(nn.Module):
         if target.ndim == 1:
             target = target.long()
         with without_autocast(input.device):
-            losses = self.sample_losses(at_least_float32(input), target)
+            input = at_least_float32(without_left_out(input, sample_weight))
+            losses = self.sample_losses(input, target)
         return reduce_loss(losses, self.reduction, sample_weight)

@@ -1,12 +1,14 @@
 """Mixtures of the papers' losses with the cross-entropy: the defaults of the estimators."""
 
+import numpy as np
 import torch
 from torch.nn import functional as F
 
+from .._arrays import as_numbers
 from ..operators._checks import check_number
 from ..operators._precision import at_least_float32, without_autocast
 from ._average_k import AverageKLoss
-from ._base import reduce_loss
+from ._base import reduce_loss, without_left_out
 from ._noised import NoisedTopKHingeLoss
 
 __all__ = ["AverageKMixtureLoss", "NoisedMixtureLoss"]
@@ -35,8 +37,7 @@ class _Smoothing:
             )
         self.cross_entropy = cross_entropy
         self.smoothed_by = label_smoothing
-        prior = None if prior is None else torch.as_tensor(prior, dtype=torch.float64)
-        self.register_buffer("prior", prior)
+        self.register_buffer("prior", None if prior is None else _shares(prior))
 
     smoothed_towards = "prior"
 
@@ -47,14 +48,28 @@ class _Smoothing:
 
     def _towards_prior(self, scores):
         """Return the cross-entropy between the prior and the scores, of each sample."""
+        if len(self.prior) != scores.shape[1]:
+            raise ValueError(
+                f"prior must have one entry for each of the {scores.shape[1]} classes of input, "
+                f"got {len(self.prior)}."
+            )
         return -(scores.log_softmax(1) @ self.prior.to(scores))
 
     @staticmethod
     def _with_prior(supplied):
-        if supplied.get("class_counts") is None:
-            return supplied
-        counts = torch.as_tensor(supplied["class_counts"], dtype=torch.float64)
-        return {**supplied, "prior": counts / counts.sum()}
+        return {**supplied, "prior": supplied.get("class_counts")}
+
+
+def _shares(prior):
+    """Return the shares of the classes, given or as counts, as a tensor."""
+    prior = as_numbers(prior, "prior")
+    known = prior.ndim == 1 and np.isfinite(prior).all() and (prior >= 0).all()
+    if not (known and prior.any()):
+        raise ValueError(
+            "prior must hold one number for each class, finite, >= 0 and not all zero, got "
+            f"{prior.tolist()!r:.50}; give the class frequencies of the training set."
+        )
+    return torch.from_numpy(prior / prior.sum())
 
 
 class NoisedMixtureLoss(_Smoothing, NoisedTopKHingeLoss, name="noised_mixture"):
@@ -79,8 +94,8 @@ class NoisedMixtureLoss(_Smoothing, NoisedTopKHingeLoss, name="noised_mixture"):
     label_smoothing : float in [0, 1), default=0.0
         With ``cross_entropy=1`` an estimator takes it back in its probabilities.
     prior : array-like of shape (n_classes,), optional
-        Shares of the classes, needed to smooth labels; an estimator gives those of its training
-        data.
+        Shares or counts of the classes, needed to smooth labels; an estimator gives those of its
+        training data.
     epsilon, n_noise_samples, margin, scale, class_counts, max_margin, noise, generator, reduction
         As in :class:`NoisedTopKHingeLoss`.
 
@@ -228,7 +243,7 @@ class AverageKMixtureLoss(_Smoothing, AverageKLoss, name="two_head_mixture"):
             return loss
         target = target.long()
         with without_autocast(input[1].device):
-            proposals = at_least_float32(input[1])
+            proposals = at_least_float32(without_left_out(input[1], sample_weight))
             added = self._added(proposals, target)
         return self.cross_entropy * loss + reduce_loss(added, self.reduction, sample_weight)
 

@@ -215,6 +215,4 @@ class BinaryCrossEntropyLoss(SetLoss, name="bce"):
         check_indicator(input, target)
 
     def sample_losses(self, input, target):
-        return F.binary_cross_entropy_with_logits(
-            input, target.to(input.dtype), reduction="none"
-        ).sum(1)
+        return -F.logsigmoid(torch.where(target.bool(), input, -input)).sum(1)

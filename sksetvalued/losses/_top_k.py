@@ -30,7 +30,7 @@ def _rivals_and_own(input, target, k):
     return indices, scores[:, :k], scores[:, k:]
 
 
-def hinge(input, indices, slopes, offset):
+def hinge(input, indices, slopes, offset, origin=None):
     """Return max(0, offset + sum of slopes times scores) of each sample.
 
     Parameters
@@ -40,6 +40,8 @@ def hinge(input, indices, slopes, offset):
         Classes in the sum; repeated ones add up.
     slopes : Tensor of shape (n_selected,)
     offset : float or Tensor of shape (n_samples,)
+    origin : Tensor of shape (n_samples, 1), optional
+        What to measure the scores of each sample from, where it is finite and the slopes sum to 0.
 
     Returns
     -------
@@ -47,7 +49,10 @@ def hinge(input, indices, slopes, offset):
     """
     if not isinstance(offset, torch.Tensor):
         offset = input.new_full(input.shape[:1], offset)
-    return torch.relu(torch.addmv(offset, input.gather(1, indices), slopes))
+    scores = input.gather(1, indices)
+    if origin is not None:
+        scores = scores - origin.where(origin.isfinite(), 0)
+    return torch.relu(torch.addmv(offset, scores, slopes))
 
 
 def _hinge_of_rival(input, indices, margin):
@@ -176,7 +181,8 @@ class ConvexTopKHingeLoss(_TopKLoss, name="convex_hinge"):
         slopes = input.new_full((self.k + 1,), 1 / self.k)
         slopes[-1] = -1
         n_shifted = self.k - 1 + rival_is_last.squeeze(1).to(input.dtype)
-        return hinge(input, indices, slopes, n_shifted * (self.margin / self.k))
+        # The slopes sum to 0: scores less the true one lose fewer digits in a long sum.
+        return hinge(input, indices, slopes, n_shifted * (self.margin / self.k), own)
 
 
 class CalibratedTopKHingeLoss(_TopKLoss, name="calibrated_hinge"):

@@ -1,5 +1,7 @@
 """Coverage against average set size."""
 
+from numbers import Integral
+
 import numpy as np
 
 from .._average_size import AverageSizeSelector
@@ -222,6 +224,8 @@ class CoverageSizeDisplay:
 def _check_max_size(max_size, n_classes):
     if max_size is None:
         return min(n_classes, max(LOG_SIZES, n_classes // 10))
+    if isinstance(max_size, bool) or not isinstance(max_size, Integral):
+        raise TypeError(f"max_size must be an integer or None, got {max_size!r}.")
     if not 1 <= max_size <= n_classes:
         raise ValueError(f"max_size must lie in [1, {n_classes}], got {max_size}.")
     return int(max_size)

@@ -119,8 +119,8 @@ def average_k_accuracy_score(
     y_true, columns, labels = _encode(y_true, labels, y_score.shape, binary)
     if threshold is None:
         threshold = average_k_threshold(y_score, k, sample_weight=sample_weight)
-    elif np.ndim(threshold) or np.isnan(threshold):
-        raise ValueError(f"threshold must be a number, got {threshold!r}.")
+    elif (threshold := as_numbers(threshold, "threshold")).ndim or np.isnan(threshold):
+        raise ValueError(f"threshold must be a number, got {threshold.tolist()!r}.")
     hits = np.zeros(len(y_true), dtype=bool)
     known = columns >= 0
     hits[known] = y_score[known, columns[known]] >= ceil_to_dtype(threshold, y_score.dtype)
@@ -277,12 +277,7 @@ def shot_coverage_score(y_true, y_set, *, class_counts, labels=None, sample_weig
     """
     y_set = _check_sets(y_set)
     y_true, columns, _ = _encode(y_true, labels, y_set.shape)
-    class_counts = as_numbers(class_counts, "class_counts")
-    if class_counts.shape != (y_set.shape[1],):
-        raise ValueError(
-            f"class_counts must have shape ({y_set.shape[1]},), one count per column of y_set, "
-            f"got {class_counts.shape}."
-        )
+    class_counts = check_class_counts(class_counts, y_set.shape[1])
     classes, coverage = _class_coverage(in_set(y_set, columns), y_true, sample_weight)
     first = dict(zip(y_true.tolist(), columns.tolist()))
     at = np.array([first[c] for c in classes.tolist()])
@@ -292,6 +287,24 @@ def shot_coverage_score(y_true, y_set, *, class_counts, labels=None, sample_weig
         name: float(np.mean(coverage[group == i])) if (group == i).any() else float("nan")
         for i, name in enumerate(names)
     }
+
+
+def check_class_counts(class_counts, n_classes):
+    """Return the training samples per class as an array of shape (n_classes,)."""
+    class_counts = as_numbers(class_counts, "class_counts")
+    if class_counts.shape != (n_classes,):
+        raise ValueError(
+            f"class_counts must have shape ({n_classes},), one count per column of y_set, "
+            f"got {class_counts.shape}."
+        )
+    wrong = ~(np.isfinite(class_counts) & (class_counts >= 0))
+    if wrong.any():
+        raise ValueError(
+            "class_counts must be finite and >= 0, but at columns "
+            f"{np.flatnonzero(wrong)[:5].tolist()} it holds {class_counts[wrong][:5].tolist()}. "
+            "Give the number of training samples of each class."
+        )
+    return class_counts
 
 
 def shot_groups(class_counts):

@@ -5,7 +5,7 @@ import numpy as np
 from .._predict import predict_set, unwrap
 from .._sets import in_set, set_sizes
 from ._intervals import binomial_interval, check_level, macro_interval
-from ._metrics import _check_sets, _encode, shot_groups
+from ._metrics import _check_sets, _encode, check_class_counts, shot_groups
 from ._plotting import axes_or_new
 from ._set_size_display import GROUP_NAMES
 
@@ -139,6 +139,7 @@ class SetReport:
         table = _Table(y_true, columns, y_set, level, method)
         rows = [table.micro(), table.macro("classes", "", np.ones(len(table.classes), bool))]
         if class_counts is not None:
+            class_counts = check_class_counts(class_counts, y_set.shape[1])
             group = shot_groups(table.counts(class_counts))
             shown = [g for g in range(3) if (group == g).any()]
             rows += [table.macro("group", GROUP_NAMES[g], group == g) for g in shown]
@@ -241,7 +242,7 @@ class _Table:
 
     def counts(self, class_counts):
         """Return the training samples of each class, zero for one without a column."""
-        return np.where(self.columns >= 0, np.asarray(class_counts)[self.columns], 0)
+        return np.where(self.columns >= 0, class_counts[self.columns], 0)
 
     def micro(self):
         x, m = self.hits.sum(), len(self.hits)

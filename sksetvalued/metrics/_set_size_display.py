@@ -4,11 +4,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from .._arrays import as_numbers
 from .._predict import predict_set, unwrap
 from .._sets import set_sizes
 from .._validation import check_weights
-from ._metrics import _check_sets, _encode, shot_groups
+from ._metrics import _check_sets, _encode, check_class_counts, shot_groups
 from ._plotting import axes_or_new
 
 #: Up to this size every size has its own bar.
@@ -167,7 +166,7 @@ class SetSizeDisplay:
         edges = size_bins(self.sizes.max())
         groups = np.zeros(len(self.sizes), int) if self.groups is None else self.groups
         weight = np.ones(len(self.sizes)) if self.sample_weight is None else self.sample_weight
-        present = [g for g in range(3) if (groups == g).any()]
+        present = [g for g in range(3) if weight[groups == g].any()]
         for i, g in enumerate(present):
             share = self._shares(edges, groups == g, weight)
             label = self.name if self.groups is None else GROUP_NAMES[g]
@@ -198,9 +197,7 @@ def _sample_groups(y_true, shape, class_counts, labels):
             "class_counts splits the histogram by the true class of each sample: pass the true "
             "labels too, or leave class_counts out."
         )
-    class_counts = as_numbers(class_counts, "class_counts")
-    if class_counts.shape != (shape[1],):
-        raise ValueError(f"class_counts must have shape ({shape[1]},), got {class_counts.shape}.")
+    class_counts = check_class_counts(class_counts, shape[1])
     _, columns, _ = _encode(y_true, labels, shape)
     return shot_groups(np.where(columns >= 0, class_counts[columns], 0))
 

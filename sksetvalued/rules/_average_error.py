@@ -4,7 +4,6 @@ import warnings
 from numbers import Real
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from .._masks import threshold_mask
 from ._base import SetRule, check_error
@@ -254,7 +253,7 @@ class AverageError(SetRule):
     @property
     def threshold_(self):
         """Threshold of the samples seen so far."""
-        check_is_fitted(self)
+        self._check_is_fitted()
         if self._promise[1] == "class":
             raise AttributeError("coverage='class' has one threshold per class: thresholds_.")
         return self._current()
@@ -262,7 +261,7 @@ class AverageError(SetRule):
     @property
     def thresholds_(self):
         """Threshold of each class, of the samples seen so far."""
-        check_is_fitted(self)
+        self._check_is_fitted()
         if self._promise[1] != "class":
             raise AttributeError(
                 f"coverage={self._promise[1]!r} has one threshold for all classes: threshold_."

@@ -1,5 +1,8 @@
 """What every rule shares: validation of scores, class indices and prior."""
 
+from contextlib import contextmanager
+from numbers import Integral
+
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
@@ -11,6 +14,9 @@ from .._validation import as_score_array, check_score_array, check_score_values,
 
 #: One that is smaller would take more samples than can be counted.
 SMALLEST_ERROR = 1e-12
+
+#: Rounding may leave log-probabilities this far above 0.
+LARGEST_LOG = 1e-3
 
 OBJECTIVES = ("micro", "macro")
 
@@ -33,6 +39,10 @@ class SetRule(BaseEstimator):
     _expects_sizes = False
     #: Whether `_mark` raises where a score is NaN or +inf.
     _mark_checks_values = False
+    #: Whether scores of different samples are compared, so that a constant of each matters.
+    _compares_samples = True
+    #: Number of samples of all chunks together, announced while there are more to come.
+    _announced = None
 
     @property
     def requires_proba(self):
@@ -57,8 +67,9 @@ class SetRule(BaseEstimator):
         self : object
         """
         y_score = check_score_array(y_score)
-        self._begin(y_score.shape[1], y, sample_weight)
-        self._take(y_score, y, sample_weight, total=len(y_score))
+        with self._as_before_on_error():
+            self._begin(y_score.shape[1], y, sample_weight)
+            self._take(y_score, y, sample_weight, total=len(y_score))
         return self
 
     def partial_fit(self, y_score, y=None, sample_weight=None, *, n_samples=None):
@@ -79,7 +90,10 @@ class SetRule(BaseEstimator):
         """
         y_score = check_score_array(y_score)
         if not self.__sklearn_is_fitted__():
-            self._begin(y_score.shape[1])
+            with self._as_before_on_error():
+                self._begin(y_score.shape[1])
+                self._take(y_score, y, sample_weight, total=n_samples)
+            return self
         self._check_columns(y_score)
         if self._closed:
             raise ValueError(
@@ -99,7 +113,7 @@ class SetRule(BaseEstimator):
         ----------
         *others : rule
             Rules of this class with the same parameters, calibrated by `partial_fit`. They are
-            used up: what they have seen becomes part of this rule.
+            used up: what they have seen becomes part of this rule, and they are no longer fitted.
 
         Returns
         -------
@@ -108,7 +122,8 @@ class SetRule(BaseEstimator):
         Raises
         ------
         ValueError
-            If parameters differ, parts were announced another total, or a rule is closed.
+            If parameters differ, parts were announced another total, or a rule is closed. No
+            rule is changed then.
 
         Notes
         -----
@@ -125,32 +140,52 @@ class SetRule(BaseEstimator):
         """
         for other in others:
             self._check_part(other)
+        self._check_together(self, *others)
+        for other in others:
             self._merge(other)
             self.n_samples_seen_ += other.n_samples_seen_
-            other._closed = True
+            if other._announced is not None:
+                self._announced = other._announced
+            del other.n_classes_
         return self
 
     def _check_part(self, other):
         """Raise unless the other rule can be taken in."""
-        check_is_fitted(self)
+        self._check_is_fitted()
         if type(other) is not type(self):
             raise TypeError(f"cannot merge {other!r} into {self!r}: give rules of one class.")
-        check_is_fitted(other)
+        other._check_is_fitted()
         mine, theirs = self.get_params(), other.get_params()
         differing = [name for name in mine if not np.array_equal(mine[name], theirs[name])]
         if self.n_classes_ != other.n_classes_:
             differing.append("the number of classes")
         elif not np.array_equal(self.prior_, other.prior_):
             differing.append("the prior")
-        if other is self or differing:
-            what = f"they differ in {', '.join(differing)}" if differing else "it is one rule"
-            raise ValueError(f"cannot merge {other!r} into {self!r}: {what}.")
+        if differing:
+            raise ValueError(
+                f"cannot merge {other!r} into {self!r}: they differ in {', '.join(differing)}."
+            )
         if self._closed or other._closed:
             raise ValueError(
                 f"cannot merge {other!r} into {self!r}: the calibration of one of them is closed, "
                 "and what it saw is forgotten. Calibrate parts by partial_fit, announcing as "
                 "n_samples the number of samples of all parts together, or nothing."
             )
+
+    @staticmethod
+    def _check_together(*parts):
+        """Raise unless parts that fit two by two fit together."""
+        if len(set(map(id, parts))) < len(parts):
+            raise ValueError(f"cannot merge {parts}: it is one rule that is given twice.")
+        seen = [part for part in parts if part.n_samples_seen_]
+        announced = {part._announced for part in seen}
+        if len(announced) > 1:
+            raise ValueError(
+                f"the parts were announced different totals, n_samples={announced}: announce "
+                "to each the number of samples of all parts together, or nothing."
+            )
+        if announced:
+            SetRule._check_total(sum(part.n_samples_seen_ for part in seen), *announced)
 
     def _merge(self, other):
         """Take in what the other rule, which fits, has seen."""
@@ -159,7 +194,22 @@ class SetRule(BaseEstimator):
         """Say that there are no more chunks."""
         if not self._closed:
             self._close()
-            self._closed = True
+            self._say_closed()
+
+    def _say_closed(self):
+        self._closed = True
+        vars(self).pop("_announced", None)
+
+    @contextmanager
+    def _as_before_on_error(self):
+        """Leave the rule as it was, fitted or not, where a calibration that starts anew fails."""
+        before = vars(self).copy()
+        try:
+            yield
+        except BaseException:
+            vars(self).clear()
+            vars(self).update(before)
+            raise
 
     def _begin(self, n_classes, y=None, sample_weight=None):
         """Check the parameters, and forget what was seen before."""
@@ -167,12 +217,13 @@ class SetRule(BaseEstimator):
         self._set_prior(n_classes, y, sample_weight)
         self._start(n_classes)
         self._closed = False
+        vars(self).pop("_announced", None)
         self.n_classes_ = n_classes
         self.n_samples_seen_ = 0
         return self
 
     def _take(self, y_score, y, sample_weight, total):
-        self._check_total(len(y_score), total)
+        self._check_total(self.n_samples_seen_ + len(y_score), total)
         weight = check_weights(sample_weight, len(y_score), complete=len(y_score) == total)
         y = None if y is None else check_class_indices(y, *y_score.shape)
         if y is None and self.requires_y:
@@ -181,17 +232,25 @@ class SetRule(BaseEstimator):
                 "the column indices of the true classes. AverageK needs no labels."
             )
         self._check_range(y_score)
+        self._check_logs(y_score)
         self._update(y_score, y, weight, total)
         self.n_samples_seen_ += len(y_score)
+        if total is not None:
+            self._announced = total
         if self.n_samples_seen_ == total:
             self._close()
-            self._closed = True
+            self._say_closed()
 
-    def _check_total(self, n_new, total):
-        if total is not None and self.n_samples_seen_ + n_new > total:
+    @staticmethod
+    def _check_total(n_given, total):
+        if total is None:
+            return
+        if isinstance(total, bool) or not isinstance(total, Integral):
+            raise TypeError(f"n_samples must be an integer or None, got {total!r}.")
+        if n_given > total:
             raise ValueError(
-                f"n_samples={total} was announced, but {self.n_samples_seen_ + n_new} samples "
-                "were given. Announce the number of all chunks together; fit starts anew."
+                f"n_samples={total} was announced, but {n_given} samples were given. Announce the "
+                "number of all chunks together; fit starts anew."
             )
 
     def _start(self, n_classes):
@@ -218,7 +277,7 @@ class SetRule(BaseEstimator):
         y_set : bool ndarray or csr_array of shape (n_samples, n_classes)
             True where the class is in the set.
         """
-        check_is_fitted(self)
+        self._check_is_fitted()
         y_score = as_score_array(y_score)
         sets = SetMask(y_score.shape, out)
         for rows in row_blocks(y_score.shape):
@@ -231,7 +290,7 @@ class SetRule(BaseEstimator):
 
     def _mark_sets(self, y_score, mask):
         """Mark the sets of some samples of many, whose sizes are checked all together."""
-        check_is_fitted(self)
+        self._check_is_fitted()
         y_score = as_score_array(y_score)
         self._check_columns(y_score)
         prior = self._scaled_prior(y_score.dtype)
@@ -255,7 +314,7 @@ class SetRule(BaseEstimator):
         y_score : ndarray of shape (n_samples, n_classes)
             Divided by the class prior when the objective is "macro", unchanged otherwise.
         """
-        check_is_fitted(self)
+        self._check_is_fitted()
         y_score = check_score_array(y_score)
         self._check_columns(y_score)
         self._check_range(y_score)
@@ -289,12 +348,29 @@ class SetRule(BaseEstimator):
                 "entries. Pass probabilities, or log_scores=True with log-probabilities."
             )
 
+    def _check_logs(self, y_score):
+        """Raise if the rule is calibrated on what cannot be log-probabilities, but should be."""
+        needed = self.requires_proba and self._compares_samples and self.log_scores
+        if needed and y_score.max() > LARGEST_LOG:
+            raise ValueError(
+                f"{type(self).__name__} with log_scores=True needs log-probabilities, which are "
+                f"at most 0, but y_score holds {y_score.max():.3g}. Pass them, or "
+                "log_scores=False with probabilities."
+            )
+
     def _check_columns(self, y_score):
         if y_score.shape[1] != self.n_classes_:
             raise ValueError(
                 f"y_score has {y_score.shape[1]} columns, but the rule was fitted on scores of "
                 f"{self.n_classes_} classes. Give the columns of all classes, or fit again."
             )
+
+    def _check_is_fitted(self):
+        check_is_fitted(
+            self,
+            msg="This %(name)s instance is not fitted yet, or was merged into another rule, which "
+            "has what it saw. Call fit or partial_fit first.",
+        )
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "n_classes_")

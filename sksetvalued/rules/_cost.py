@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from .._arrays import as_numbers
 from .._validation import check_score_array
 
 
@@ -74,15 +75,17 @@ def cost_steps(cost, n_classes):
     ValueError
         If the cost has not one finite entry for each number of classes, or does not increase.
     """
-    cost = np.asarray(cost, dtype=np.float64)
+    cost = as_numbers(cost, "cost")
     if cost.shape != (n_classes,):
         raise ValueError(
             f"cost must have shape ({n_classes},), the cost of 1 to {n_classes} classes, got "
             f"{cost.shape}."
         )
-    steps = np.diff(cost, prepend=0.0)
-    if not (np.isfinite(cost).all() and (steps > 0).all()):
-        at = np.flatnonzero(~(steps > 0))[:5] + 1
+    with np.errstate(invalid="ignore"):
+        steps = np.diff(cost, prepend=0.0)
+    wrong = ~(np.isfinite(cost) & (steps > 0))
+    if wrong.any():
+        at = np.flatnonzero(wrong)[:5] + 1
         raise ValueError(
             "cost must be finite, positive and increasing, but is not at sizes "
             f"{at.tolist()}. Add a small multiple of np.arange(1, {n_classes + 1})."

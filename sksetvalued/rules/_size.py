@@ -5,7 +5,6 @@ from math import inf
 from numbers import Integral
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from .._average_size import AverageSizeSelector
 from .._masks import row_blocks, threshold_mask, top_k_mask
@@ -74,6 +73,7 @@ class TopK(SetRule):
     """
 
     _mark_checks_values = True
+    _compares_samples = False
 
     def __init__(self, k, *, objective="micro", prior=None, log_scores=False):
         self.k = k
@@ -257,13 +257,6 @@ class AverageK(SetRule):
         if self._selector is None:
             self._selector = other._selector
         elif other._selector is not None:
-            announced = {part.n_samples for part in (self._selector, other._selector)}
-            if len(announced) > 1:
-                raise ValueError(
-                    f"the parts were announced different totals, n_samples={announced}: announce "
-                    "to each the number of samples of all parts together, or nothing."
-                )
-            self._check_total(other.n_samples_seen_, *announced)
             self._selector.merge(other._selector)
         self._threshold = other._selector = None
 
@@ -336,14 +329,14 @@ class AverageK(SetRule):
     @property
     def threshold_(self):
         """Threshold of the samples seen so far."""
-        check_is_fitted(self)
+        self._check_is_fitted()
         self._solve()
         return -inf if self._every_class else self._threshold
 
     @property
     def size_std_(self):
         """Standard deviation of the sizes of the sets of the samples seen so far."""
-        check_is_fitted(self)
+        self._check_is_fitted()
         self._solve()
         return self._moments[1]
 
@@ -356,7 +349,7 @@ class AverageK(SetRule):
     @property
     def size_standard_error_(self):
         """Standard error of the average size that the threshold gives."""
-        check_is_fitted(self)
+        self._check_is_fitted()
         self._solve()
         return self._moments[2]
 
