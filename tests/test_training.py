@@ -22,6 +22,7 @@ from skorch.callbacks import (
     EpochTimer,
     Freezer,
     GradientNormClipping,
+    LoadInitState,
     LRScheduler,
     PassthroughScoring,
     PrintLog,
@@ -159,6 +160,13 @@ def test_the_weights_saved_at_the_end_are_those_that_are_kept(data, tmp_path):
     assert not same_weights(weights_of(clf), States.kept[-1])
     saved = torch.load(tmp_path / "train_end_params.pt", weights_only=True)
     assert same_weights(saved, weights_of(clf))
+
+
+def test_epochs_after_a_history_that_was_loaded_are_whole(data, tmp_path):
+    checkpoint = Checkpoint(dirname=str(tmp_path), monitor=None)
+    classifier(batch_size=20, callbacks=[checkpoint]).fit(*data)
+    clf = classifier(batch_size=20, callbacks=[LoadInitState(checkpoint)]).fit(*data)
+    assert clf.history_[:, "train_batch_count"] == [12] * (4 + 4)
 
 
 @pytest.mark.parametrize("kind", ["checkpoint", "stopping"])

@@ -381,22 +381,23 @@ class SetNet(NeuralNet):
         self.interrupted_ = self.exhausted_ = False
         self._processes = processes
         epochs = self.max_epochs if epochs is None else epochs
-        self._end = len(self.history) + epochs
         n_before = 0
         if keep is not None:
             self.callbacks_.append(("keep_state", keep))
             n_before = keep.n_epochs
         try:
-            return self._train_epochs(X, y, epochs=math.ceil(epochs) - n_before, **fit_params)
+            return self._train_epochs(X, y, epochs - n_before, **fit_params)
         finally:
             self._processes, self._end = None, math.inf
             if keep is not None:
                 self.callbacks_.remove(("keep_state", keep))
 
-    def _train_epochs(self, X, y, **fit_params):
+    def _train_epochs(self, X, y, epochs, **fit_params):
         self.notify("on_train_begin", X=X, y=y)
+        # Not before: a callback may have put a history of other epochs in place.
+        self._end = len(self.history) + epochs
         try:
-            self.fit_loop(X, y, **fit_params)
+            self.fit_loop(X, y, epochs=math.ceil(epochs), **fit_params)
         except StopTraining:
             pass
         except KeyboardInterrupt:
