@@ -25,8 +25,8 @@ class ImageInputs(SampleInputs):
     kind = "image"
 
     def __init__(self, images, transform=None):
-        if not isinstance(images, torch.Tensor):
-            images = np.asanyarray(images)
+        # Its gradients are not for the training to write.
+        images = images.detach() if torch.is_tensor(images) else np.asanyarray(images)
         _check_images(images)
         super().__init__(len(images), transform)
         self.data = images

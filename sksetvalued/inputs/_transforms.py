@@ -66,7 +66,7 @@ def to_tensor(value):
         Bytes stay bytes, all else becomes float32.
     """
     if isinstance(value, torch.Tensor):
-        tensor = value.as_subclass(torch.Tensor)
+        tensor = value.detach().as_subclass(torch.Tensor)
     elif isinstance(value, np.ndarray | np.number):
         tensor = _from_array(np.asarray(value))
     elif hasattr(value, "getbands"):
