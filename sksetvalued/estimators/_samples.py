@@ -7,7 +7,7 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from .._arrays import as_array, as_numbers
-from ..inputs import hint_of_one, input_kind, media_inputs, same_form, table_inputs
+from ..inputs import hint_of_one, input_kind, is_image, media_inputs, same_form, table_inputs
 from ..training import is_perceptron
 
 #: Types of tables that are taken as they are.
@@ -46,7 +46,7 @@ class TakesSamples:
         if reset:
             self.input_kind_ = inputs.kind
             self.input_shape_ = shape
-            self._fitted_on_bytes = _holds_bytes(X)
+            self._fitted_on_bytes = inputs.of_bytes
         elif (inputs.kind == "table") != (self.input_kind_ == "table"):
             raise ValueError(
                 f"X is of the kind {inputs.kind!r}, but {type(self).__name__} was fitted on the "
@@ -59,8 +59,8 @@ class TakesSamples:
                 f"{type(self).__name__} was fitted on samples of shape {self.input_shape_}."
                 f"{hint_of_one(X, self.input_shape_)}"
             )
-        elif inputs.kind == "image" and _holds_bytes(X) != self._fitted_on_bytes:
-            self._check_image_range(X, inputs)
+        elif is_image(shape) and inputs.of_bytes != self._fitted_on_bytes:
+            self._check_image_range(inputs)
         return inputs
 
     def _validate_table(self, X, reset):
@@ -98,7 +98,7 @@ class TakesSamples:
                     "the training; scale the features, for example by a StandardScaler."
                 )
 
-    def _check_image_range(self, X, inputs):
+    def _check_image_range(self, inputs):
         """Raise if bytes and other numbers cannot mean the same images.
 
         Bytes are divided by 255, others are taken as they are.
@@ -109,8 +109,8 @@ class TakesSamples:
             largest = inputs.statistics().high
             if largest > 1:
                 raise ValueError(
-                    f"X holds images of {X.dtype} up to {largest:g}, but the images of `fit` were "
-                    "bytes, which are divided by 255: convert them to uint8, or divide by 255."
+                    f"X holds images of numbers up to {largest:g}, but those of `fit` were bytes, "
+                    "which are divided by 255: convert them to uint8, or divide by 255."
                 )
         elif self._image_range[0] < 0 or self._image_range[1] > 1:
             low, high = self._image_range
@@ -167,7 +167,3 @@ class TakesSamples:
                 "is too small to zero."
             )
         return torch.from_numpy(weight).float()
-
-
-def _holds_bytes(images):
-    return getattr(images, "dtype", None) in (np.uint8, torch.uint8)

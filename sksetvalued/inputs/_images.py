@@ -47,6 +47,12 @@ class ImageInputs(SampleInputs):
             return self._image_shape
         return super().sample_shape
 
+    @property
+    def of_bytes(self):
+        if self.transforms["eval"] is None:
+            return self.data.dtype in (np.uint8, torch.uint8)
+        return super().of_bytes
+
     def parts(self):
         return [self.data, self.indices]
 
