@@ -394,6 +394,21 @@ def test_layers_may_be_frozen_for_the_first_epochs(data):
         assert all(p.requires_grad for p in clf.net_.module_.parameters())
 
 
+def test_the_settings_of_torch_change_no_training(data):
+    """Neither the type of new tensors, nor that no graphs are kept."""
+    images = np.random.default_rng(0).random((40, 3, 8, 8)), np.arange(40) % 4
+    for params, given in (({}, data), ({"loss": "ldam"}, data), ({"backbone": None}, images)):
+        clf = classifier(max_epochs=1, **params)
+        expected = weights_of(clf.fit(*given))
+        torch.set_default_dtype(torch.float64)
+        try:
+            with torch.no_grad():
+                found = weights_of(clf.fit(*given))
+        finally:
+            torch.set_default_dtype(torch.float32)
+        assert same_weights(found, expected)
+
+
 # -- gradients ------------------------------------------------------------------------------
 
 

@@ -345,4 +345,5 @@ def _smallest_size(body, input_shape):
 
 
 def _named(backbone):
-    return repr(backbone) if isinstance(backbone, str | tuple) else type(backbone).__name__
+    plain = backbone is None or isinstance(backbone, str | tuple)
+    return repr(backbone) if plain else type(backbone).__name__

@@ -397,7 +397,8 @@ class SetNet(NeuralNet):
         # Not before: a callback may have put a history of other epochs in place.
         self._end = len(self.history) + epochs
         try:
-            self.fit_loop(X, y, epochs=math.ceil(epochs), **fit_params)
+            with torch.enable_grad():
+                self.fit_loop(X, y, epochs=math.ceil(epochs), **fit_params)
         except StopTraining:
             pass
         except KeyboardInterrupt:
