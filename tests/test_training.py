@@ -372,6 +372,15 @@ def test_callbacks_that_need_a_validation_set_say_so(callback, data, tmp_path, m
         classifier(callbacks=[callback]).fit(*data)
 
 
+@pytest.mark.parametrize("callback", [EarlyStopping, ("best", Checkpoint())])
+def test_callbacks_that_the_last_training_cannot_have_are_told_before_any(callback, data):
+    States.kept.clear()
+    clf = classifier(max_epochs="auto", validation_fraction=0.2, callbacks=[callback, States()])
+    with pytest.raises(ValueError, match="max_epochs='auto' ends with .* set max_epochs"):
+        clf.fit(*data)
+    assert not States.kept
+
+
 def test_an_error_of_a_callback_of_ones_own_stays_as_it_is(data):
     class Broken(Callback):
         def on_epoch_end(self, net, **kwargs):

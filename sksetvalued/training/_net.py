@@ -123,7 +123,7 @@ class SetNet(NeuralNet):
                 raise
             raise ValueError(
                 f"A callback needs a validation set ({error}): set validation_fraction, for "
-                "example to 0.1."
+                "example to 0.1, and max_epochs: a fit that finds it ends with all samples."
             ) from error
         stops = stops or self.exhausted_
         if self._processes is not None:
