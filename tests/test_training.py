@@ -424,13 +424,14 @@ def test_the_settings_of_torch_change_no_training(data):
 @pytest.mark.parametrize(
     ("n_samples", "schedule", "weighted", "of_classes"),
     [
-        (240, "averaged", False, False),
-        (235, "averaged", False, False),
-        (235, "one_cycle", False, False),
-        (240, "one_cycle", True, False),
-        (235, "averaged", True, False),
-        (235, "averaged", False, True),
-        (240, "averaged", True, True),
+        (240, "averaged", False, None),
+        (235, "averaged", False, None),
+        (235, "one_cycle", False, None),
+        (240, "one_cycle", True, None),
+        (235, "averaged", True, None),
+        (235, "averaged", False, "mean"),
+        (240, "averaged", True, "mean"),
+        (235, "averaged", True, "sum"),
     ],
 )
 def test_gradients_of_several_batches_make_the_update_of_one(
@@ -446,8 +447,10 @@ def test_gradients_of_several_batches_make_the_update_of_one(
 
     params = {"optimizer": "sgd", "lr": 0.05, "callbacks": [Norms()]}
     params |= {"backbone_params": {"dropout": 0.0}, "lr_schedule": schedule}
-    if of_classes:
-        params["loss"] = torch.nn.CrossEntropyLoss(weight=torch.linspace(0.2, 5, N_CLASSES))
+    if of_classes is not None:
+        of_each = torch.linspace(0.2, 5, N_CLASSES)
+        params["loss"] = torch.nn.CrossEntropyLoss(weight=of_each, reduction=of_classes)
+        params["lr"] /= 60 if of_classes == "sum" else 1
     whole = classifier(batch_size=60, **params).fit(X, y, sample_weight=weight)
     of_one, norms[:] = list(norms), []
     params["net_params"] = {"gradient_accumulation_steps": 4}

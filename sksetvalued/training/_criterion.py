@@ -47,6 +47,11 @@ def batch_mass(criterion, target, sample_weight=None):
     return len(target) if sample_weight is None else sample_weight.sum()
 
 
+def sums(criterion):
+    """Return whether a criterion adds up what the samples of a batch give."""
+    return getattr(getattr(criterion, "criterion", criterion), "reduction", "mean") == "sum"
+
+
 class CriterionAdapter(nn.Module):
     """Give a torch criterion what estimators ask of a loss.
 

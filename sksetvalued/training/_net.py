@@ -14,7 +14,7 @@ from skorch.exceptions import SkorchException
 
 from ..networks import Network
 from ._callbacks import BY_UPDATE, OWN, AveragedWeights, bare_callback, why_not_moved
-from ._criterion import batch_mass
+from ._criterion import batch_mass, sums
 from ._data import TrainingSet, make_batches
 
 
@@ -233,7 +233,7 @@ class SetNet(NeuralNet):
             callback.on_update(self)
 
     def _accumulate(self, batch, **fit_params):
-        """Take the gradients of a batch into their mean, and update after enough batches.
+        """Take the gradients of a batch into their mean or sum, and update after enough batches.
 
         Samples count by their weights, so that the update is that of one batch of all samples.
         """
@@ -242,10 +242,14 @@ class SetNet(NeuralNet):
         held, n_batches, total = self._held
         mass = float(batch_mass(self.criterion_, *batch[1][:2]))
         total += mass
+        summed = sums(self.criterion_)
         for parameter in self._updated():
             if parameter.grad is not None:
-                mean = held.setdefault(parameter, torch.zeros_like(parameter.grad))
-                mean.lerp_(parameter.grad, mass / total)
+                whole = held.setdefault(parameter, torch.zeros_like(parameter.grad))
+                if summed:
+                    whole.add_(parameter.grad)
+                else:
+                    whole.lerp_(parameter.grad, mass / total)
         self._held = held, n_batches + 1, total
         if n_batches + 1 == self.gradient_accumulation_steps:
             self._update_by_held(batch)
