@@ -11,6 +11,7 @@ from scipy.special import log_softmax
 from sklearn.datasets import load_wine, make_blobs, make_multilabel_classification
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score
+from skorch.callbacks import Callback
 from torch.utils.data import Subset, TensorDataset
 
 from sksetvalued import (
@@ -287,6 +288,34 @@ def test_what_a_criterion_has_learned_is_kept(loss):
     clf.set_params(lr=1e-9).fit(X, y)
     assert learned != 1
     assert clf.net_.criterion_.criterion.temperature.item() == pytest.approx(learned, abs=1e-6)
+
+
+class Centred(torch.nn.Module):
+    """A criterion that remembers the mean of the scores."""
+
+    def __init__(self, start=0.0):
+        super().__init__()
+        self.register_buffer("mean", torch.full((N_CLASSES,), start))
+
+    def forward(self, scores, target):
+        if self.training:
+            self.mean.lerp_(scores.detach().mean(0), 0.1)
+        return torch.nn.functional.cross_entropy(scores - self.mean, target)
+
+
+def test_what_a_criterion_remembers_is_kept_unless_it_is_set_anew():
+    found = []
+
+    class See(Callback):
+        def on_train_begin(self, net, **kwargs):
+            found.append(net.criterion_.criterion.mean.clone())
+
+    clf = TopKClassifier(k=2, loss=Centred(), callbacks=[See()], **QUICK).fit(X, y)
+    learned = clf.net_.criterion_.criterion.mean.clone()
+    clf.partial_fit(X, y).set_params(loss=Centred(5.0)).partial_fit(X, y)
+    assert torch.equal(found[0], torch.zeros(N_CLASSES))
+    assert torch.equal(found[1], learned)
+    assert torch.equal(found[2], torch.full((N_CLASSES,), 5.0))
 
 
 def test_a_criterion_given_as_an_instance_is_that_of_now():
