@@ -252,6 +252,11 @@ def _n_features(normalize, body, form, backbone):
             f" got {tuple(features.shape)} for one sample: end it with pooling and nn.Flatten()."
             f"{_hint_of_signals(form)}"
         )
+    if features.dtype == torch.float64:
+        raise ValueError(
+            f"backbone={_named(backbone)} computes in double precision, but networks are trained "
+            "in single precision: convert it, as by backbone.float()."
+        )
     return features.shape[1]
 
 
