@@ -481,6 +481,24 @@ def test_accumulation_says_what_it_cannot_do(data):
         classifier(net_params={"gradient_accumulation_steps": 2}, **params).fit(*data)
 
 
+class Twice(torch.optim.SGD):
+    """Evaluate a batch, step, and do both again."""
+
+    def step(self, closure):
+        closure()
+        super().step()
+        return super().step(closure)
+
+
+def test_an_optimizer_may_evaluate_a_batch_itself(data):
+    params = {"lr": 0.01, "lr_schedule": None, "backbone_params": {"dropout": 0.0}}
+    params |= {"batch_size": 240, "max_epochs": 3}
+    twice = classifier(optimizer=Twice, **params).fit(*data)
+    plain = classifier(optimizer=torch.optim.SGD, **{**params, "max_epochs": 6}).fit(*data)
+    for name, value in weights_of(plain).items():
+        torch.testing.assert_close(weights_of(twice)[name], value, rtol=1e-3, atol=1e-5)
+
+
 # -- the learning rate ----------------------------------------------------------------------
 
 

@@ -16,6 +16,7 @@ from ..networks import Network
 from ._callbacks import BY_UPDATE, OWN, AveragedWeights, bare_callback, why_not_moved
 from ._criterion import batch_mass, sums
 from ._data import TrainingSet, make_batches
+from ._optimizers import needs_closure
 
 
 class StopTraining(Exception):
@@ -200,7 +201,7 @@ class SetNet(NeuralNet):
                 part.train(training)
 
     def train_step(self, batch, **fit_params):
-        if isinstance(self.optimizer_, torch.optim.LBFGS):
+        if needs_closure(type(self.optimizer_)):
             step = super().train_step(batch, **fit_params)
             self._notify_update()
             return step
