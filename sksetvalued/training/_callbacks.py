@@ -141,6 +141,11 @@ def check_no_validation(callbacks):
 
 def _score_epoch(callback, net, dataset, y=None):
     """Score the estimator as it is after an epoch, in place of the net, which has no labels."""
+    if dataset.target is None:
+        raise TypeError(
+            f"callbacks holds {type(callback).__name__} with on_train=True, but a Stream has no "
+            "training samples by position to score: leave it out, and score others after fit."
+        )
     model = net.as_estimator(dataset.inputs)
     scorer = check_scoring(model, callback.scoring_)
     return scorer(model, dataset.inputs, model._labels_of(dataset.target))
