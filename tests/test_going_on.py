@@ -6,13 +6,25 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from PIL import Image
 from scipy.special import log_softmax
 from sklearn.datasets import load_wine, make_blobs, make_multilabel_classification
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score
+from skorch.callbacks import Callback
+from torch.utils.data import Subset, TensorDataset
 
-from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier, load, save
+from sksetvalued import (
+    AverageKClassifier,
+    SparseTopClassifier,
+    Stream,
+    TopKClassifier,
+    load,
+    save,
+    to_torch,
+)
 from sksetvalued._masks import top_k_mask
+from sksetvalued.deploy._module import example_batch
 from sksetvalued.estimators import _labels
 from sksetvalued.losses import ROLELoss
 from sksetvalued.metrics import set_coverage_score, top_k_scorer
@@ -278,6 +290,34 @@ def test_what_a_criterion_has_learned_is_kept(loss):
     assert clf.net_.criterion_.criterion.temperature.item() == pytest.approx(learned, abs=1e-6)
 
 
+class Centred(torch.nn.Module):
+    """A criterion that remembers the mean of the scores."""
+
+    def __init__(self, start=0.0):
+        super().__init__()
+        self.register_buffer("mean", torch.full((N_CLASSES,), start))
+
+    def forward(self, scores, target):
+        if self.training:
+            self.mean.lerp_(scores.detach().mean(0), 0.1)
+        return torch.nn.functional.cross_entropy(scores - self.mean, target)
+
+
+def test_what_a_criterion_remembers_is_kept_unless_it_is_set_anew():
+    found = []
+
+    class See(Callback):
+        def on_train_begin(self, net, **kwargs):
+            found.append(net.criterion_.criterion.mean.clone())
+
+    clf = TopKClassifier(k=2, loss=Centred(), callbacks=[See()], **QUICK).fit(X, y)
+    learned = clf.net_.criterion_.criterion.mean.clone()
+    clf.partial_fit(X, y).set_params(loss=Centred(5.0)).partial_fit(X, y)
+    assert torch.equal(found[0], torch.zeros(N_CLASSES))
+    assert torch.equal(found[1], learned)
+    assert torch.equal(found[2], torch.full((N_CLASSES,), 5.0))
+
+
 def test_a_criterion_given_as_an_instance_is_that_of_now():
     clf = TopKClassifier(k=2, loss="cross_entropy", warm_start=True, **QUICK).fit(X, y)
     weight = torch.tensor([100.0, 1, 1, 1])
@@ -404,6 +444,25 @@ def test_bytes_and_other_numbers_of_the_same_range_are_not_the_same_images(dtype
         clf.predict(IMAGES)
     clf.fit(IMAGES / 255, LABELS)
     np.testing.assert_allclose(logits(clf, IMAGES / 255), logits(clf, IMAGES), atol=1e-4)
+
+
+def test_bytes_are_bytes_wherever_they_come_from(tmp_path):
+    colours = np.stack([IMAGES] * 3, 1)
+    paths = [str(tmp_path / f"{i}.png") for i in range(len(IMAGES))]
+    for path, image in zip(paths, IMAGES, strict=True):
+        Image.fromarray(image).save(path)
+    dataset = TensorDataset(torch.from_numpy(colours), torch.from_numpy(LABELS))
+    stream = Stream.counted(list(zip(colours, LABELS.tolist(), strict=True)))
+    in_process = {"iterator_train__num_workers": 0, "iterator_valid__num_workers": 0}
+    clf = TopKClassifier(k=2, max_epochs=1, net_params=in_process)
+    for given in (paths, dataset, Subset(dataset, range(40)), stream):
+        clf.fit(given, None if given is stream else LABELS)
+        with pytest.raises(ValueError, match="numbers up to 255, but those of `fit` were bytes"):
+            clf.predict(colours.astype(float))
+        assert example_batch(clf, to_torch(clf)).dtype == torch.uint8
+    clf.set_params(transform=lambda image: image / 255 - 0.5).fit(colours, LABELS)
+    clf.set_params(transform=None)
+    assert example_batch(clf, to_torch(clf)).dtype == torch.float32
 
 
 def test_samples_of_another_kind_are_told_from_those_of_another_shape():

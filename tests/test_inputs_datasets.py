@@ -41,6 +41,17 @@ def classifier(**params):
     )
 
 
+def test_samples_come_without_their_graph():
+    images = torch.rand(4, 3, 8, 8, requires_grad=True)
+    dataset, same = TensorDataset(images * 2), lambda image: image
+    samples = [(images * 2, "image", None), (images * 2, "image", same)]
+    samples += [(dataset, "dataset", None), (Subset(dataset, range(4)), "dataset", None)]
+    for given, kind, transform in samples:
+        batch = media_inputs(given, kind, transform).take(torch.arange(4))
+        assert not batch.requires_grad
+        assert torch.equal(batch, images * 2)
+
+
 @pytest.mark.parametrize(
     ("attribute", "values"),
     [

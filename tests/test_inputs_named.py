@@ -96,6 +96,31 @@ def test_batches_are_calibrated_on_like_the_whole():
         assert calibrate(clf, batches, **params).threshold_ == whole
 
 
+class Recurrent(nn.Module):
+    """The last state of an LSTM over as many words as there are, of those that a mask keeps."""
+
+    def __init__(self, hidden):
+        super().__init__()
+        self.embed, self.lstm = nn.Embedding(WORDS, 8), nn.LSTM(8, 8, batch_first=True)
+        self.hidden = hidden
+
+    def forward(self, input_ids, lengths, mask):
+        if (mask == self.hidden).all(1).any():
+            raise ValueError("a sample is hidden")
+        packed = nn.utils.rnn.pack_padded_sequence(
+            self.embed(input_ids), lengths, batch_first=True, enforce_sorted=False
+        )
+        return self.lstm(packed)[1][0][-1]
+
+
+def test_lengths_may_have_to_be_positive_and_masks_to_leave_something():
+    parts = {"input_ids": ids, "lengths": mask.sum(1), "mask": mask}
+    clf = TopKClassifier(2, backbone=Recurrent(hidden=0), max_epochs=1).fit(parts, y)
+    assert clf.predict_set(parts).shape == (N, 4)
+    with pytest.raises(ValueError, match="a sample is hidden.*zeros and, if that fails, .*ones"):
+        TopKClassifier(2, backbone=Recurrent(hidden=1), max_epochs=1).fit(parts, y)
+
+
 def test_integers_stay_integers():
     number = 2**24 + np.arange(200)
     clf = TopKClassifier(1, backbone=Exact(), lr=0.1, max_epochs=20, random_state=0)

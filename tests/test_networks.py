@@ -369,6 +369,19 @@ class TestRefusals:
         with pytest.raises(ValueError, match="Flatten"):
             build(nn.Conv2d(3, 4, 3))
 
+    def test_features_in_double_precision(self):
+        with pytest.raises(ValueError, match=r"backbone=Linear computes in double.*float\(\)"):
+            build(nn.Linear(6, 8).double(), shape=(6,))
+
+    def test_a_module_that_returns_several_things_in_training(self):
+        class Auxiliary(nn.Linear):
+            def forward(self, x):
+                return (x, x) if self.training else x
+
+        network = build(Auxiliary(6, 6), shape=(6,))
+        with pytest.raises(ValueError, match="Auxiliary returns .* a tuple in training"):
+            network.train()(torch.zeros(2, 6))
+
     def test_a_module_for_other_images_says_why(self):
         with pytest.raises(ValueError, match=r"cannot take samples of shape \(3, 32, 32\)"):
             build(nn.Conv2d(1, 4, 3))

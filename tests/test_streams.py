@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
+from skorch.callbacks import EpochScoring
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from sksetvalued import (
@@ -193,6 +194,11 @@ ERRORS = {
         ValueError,
         "every training sample",
         lambda: fitted(stream(), cls=AverageKClassifier, loss="role"),
+    ),
+    "scores": (
+        TypeError,
+        "EpochScoring with on_train=True, but a Stream",
+        lambda: fitted(stream(), callbacks=[EpochScoring("accuracy", on_train=True)]),
     ),
     "triples": (TypeError, "pairs", lambda: fitted(stream([(x, 1, 2) for x in X]))),
     "unknown label": (

@@ -22,6 +22,7 @@ from skorch.callbacks import (
     EpochTimer,
     Freezer,
     GradientNormClipping,
+    LoadInitState,
     LRScheduler,
     PassthroughScoring,
     PrintLog,
@@ -159,6 +160,13 @@ def test_the_weights_saved_at_the_end_are_those_that_are_kept(data, tmp_path):
     assert not same_weights(weights_of(clf), States.kept[-1])
     saved = torch.load(tmp_path / "train_end_params.pt", weights_only=True)
     assert same_weights(saved, weights_of(clf))
+
+
+def test_epochs_after_a_history_that_was_loaded_are_whole(data, tmp_path):
+    checkpoint = Checkpoint(dirname=str(tmp_path), monitor=None)
+    classifier(batch_size=20, callbacks=[checkpoint]).fit(*data)
+    clf = classifier(batch_size=20, callbacks=[LoadInitState(checkpoint)]).fit(*data)
+    assert clf.history_[:, "train_batch_count"] == [12] * (4 + 4)
 
 
 @pytest.mark.parametrize("kind", ["checkpoint", "stopping"])
@@ -364,6 +372,15 @@ def test_callbacks_that_need_a_validation_set_say_so(callback, data, tmp_path, m
         classifier(callbacks=[callback]).fit(*data)
 
 
+@pytest.mark.parametrize("callback", [EarlyStopping, ("best", Checkpoint())])
+def test_callbacks_that_the_last_training_cannot_have_are_told_before_any(callback, data):
+    States.kept.clear()
+    clf = classifier(max_epochs="auto", validation_fraction=0.2, callbacks=[callback, States()])
+    with pytest.raises(ValueError, match="max_epochs='auto' ends with .* set max_epochs"):
+        clf.fit(*data)
+    assert not States.kept
+
+
 def test_an_error_of_a_callback_of_ones_own_stays_as_it_is(data):
     class Broken(Callback):
         def on_epoch_end(self, net, **kwargs):
@@ -386,19 +403,35 @@ def test_layers_may_be_frozen_for_the_first_epochs(data):
         assert all(p.requires_grad for p in clf.net_.module_.parameters())
 
 
+def test_the_settings_of_torch_change_no_training(data):
+    """Neither the type of new tensors, nor that no graphs are kept."""
+    images = np.random.default_rng(0).random((40, 3, 8, 8)), np.arange(40) % 4
+    for params, given in (({}, data), ({"loss": "ldam"}, data), ({"backbone": None}, images)):
+        clf = classifier(max_epochs=1, **params)
+        expected = weights_of(clf.fit(*given))
+        torch.set_default_dtype(torch.float64)
+        try:
+            with torch.no_grad():
+                found = weights_of(clf.fit(*given))
+        finally:
+            torch.set_default_dtype(torch.float32)
+        assert same_weights(found, expected)
+
+
 # -- gradients ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("n_samples", "schedule", "weighted", "of_classes"),
     [
-        (240, "averaged", False, False),
-        (235, "averaged", False, False),
-        (235, "one_cycle", False, False),
-        (240, "one_cycle", True, False),
-        (235, "averaged", True, False),
-        (235, "averaged", False, True),
-        (240, "averaged", True, True),
+        (240, "averaged", False, None),
+        (235, "averaged", False, None),
+        (235, "one_cycle", False, None),
+        (240, "one_cycle", True, None),
+        (235, "averaged", True, None),
+        (235, "averaged", False, "mean"),
+        (240, "averaged", True, "mean"),
+        (235, "averaged", True, "sum"),
     ],
 )
 def test_gradients_of_several_batches_make_the_update_of_one(
@@ -414,8 +447,10 @@ def test_gradients_of_several_batches_make_the_update_of_one(
 
     params = {"optimizer": "sgd", "lr": 0.05, "callbacks": [Norms()]}
     params |= {"backbone_params": {"dropout": 0.0}, "lr_schedule": schedule}
-    if of_classes:
-        params["loss"] = torch.nn.CrossEntropyLoss(weight=torch.linspace(0.2, 5, N_CLASSES))
+    if of_classes is not None:
+        of_each = torch.linspace(0.2, 5, N_CLASSES)
+        params["loss"] = torch.nn.CrossEntropyLoss(weight=of_each, reduction=of_classes)
+        params["lr"] /= 60 if of_classes == "sum" else 1
     whole = classifier(batch_size=60, **params).fit(X, y, sample_weight=weight)
     of_one, norms[:] = list(norms), []
     params["net_params"] = {"gradient_accumulation_steps": 4}
@@ -444,6 +479,24 @@ def test_accumulation_says_what_it_cannot_do(data):
     params = {"optimizer": torch.optim.LBFGS, "weight_decay": None}
     with pytest.raises(ValueError, match="LBFGS evaluates every batch"):
         classifier(net_params={"gradient_accumulation_steps": 2}, **params).fit(*data)
+
+
+class Twice(torch.optim.SGD):
+    """Evaluate a batch, step, and do both again."""
+
+    def step(self, closure):
+        closure()
+        super().step()
+        return super().step(closure)
+
+
+def test_an_optimizer_may_evaluate_a_batch_itself(data):
+    params = {"lr": 0.01, "lr_schedule": None, "backbone_params": {"dropout": 0.0}}
+    params |= {"batch_size": 240, "max_epochs": 3}
+    twice = classifier(optimizer=Twice, **params).fit(*data)
+    plain = classifier(optimizer=torch.optim.SGD, **{**params, "max_epochs": 6}).fit(*data)
+    for name, value in weights_of(plain).items():
+        torch.testing.assert_close(weights_of(twice)[name], value, rtol=1e-3, atol=1e-5)
 
 
 # -- the learning rate ----------------------------------------------------------------------

@@ -14,7 +14,7 @@ from ..estimators import PlugInClassifier, SparseTopClassifier
 from ..estimators._deep import DeepEstimator, bare_module
 from ..estimators._marginals import TIE_BREAK
 from ..estimators._unsmooth import unsmoothed
-from ..inputs import NamedTensors, is_image, zeros_of
+from ..inputs import NamedTensors, is_image, plain_sample
 from . import _masks
 from ._rules import rule_module
 
@@ -296,9 +296,8 @@ def dynamic_shapes(batch, n_samples):
 def example_batch(model, module):
     """Return two samples of zeros, for an exporter to trace: it would specialise a single one."""
     if isinstance(model.input_shape_, dict):
-        return {
-            name: torch.cat([part, part]) for name, part in zeros_of(model.input_shape_).items()
-        }
+        sample = plain_sample(model.input_shape_, 0)
+        return {name: torch.cat([part, part]) for name, part in sample.items()}
     of_bytes = is_image(model.input_shape_) and model._fitted_on_bytes
     dtype = torch.uint8 if of_bytes else module.dtype
     return torch.zeros(2, *model.input_shape_, dtype=dtype)

@@ -50,6 +50,9 @@ class SearchedLength:
 
         None where the training was interrupted.
         """
+        # With such parameters, callbacks are known when they are made only.
+        if not any(key.startswith("callbacks__") for key in self.net_params or ()):
+            training.check_no_validation(self.callbacks)
         self._train(train, valid, self._n_outputs, None, "search")
         return None if self.net_.interrupted_ else dict(self.net_.callbacks_)["best_epoch"]
 

@@ -8,7 +8,15 @@ from sklearn.utils.validation import validate_data
 
 from .._arrays import as_array
 from .._validation import check_weights
-from ..inputs import Stream, hint_of_one, input_kind, media_inputs, same_form, table_inputs
+from ..inputs import (
+    Stream,
+    hint_of_one,
+    input_kind,
+    is_image,
+    media_inputs,
+    same_form,
+    table_inputs,
+)
 from ..training import is_perceptron
 
 #: Types of tables that are taken as they are.
@@ -50,7 +58,7 @@ class TakesSamples:
                     vars(self).pop(name, None)
             self.input_kind_ = inputs.kind
             self.input_shape_ = shape
-            self._fitted_on_bytes = _holds_bytes(X)
+            self._fitted_on_bytes = inputs.of_bytes
         elif (inputs.kind == "table") != (self.input_kind_ == "table"):
             raise ValueError(
                 f"X is of the kind {inputs.kind!r}, but {type(self).__name__} was fitted on the "
@@ -63,8 +71,8 @@ class TakesSamples:
                 f"{type(self).__name__} was fitted on samples of shape {self.input_shape_}."
                 f"{hint_of_one(X, self.input_shape_)}"
             )
-        elif inputs.kind == "image" and _holds_bytes(X) != self._fitted_on_bytes:
-            self._check_image_range(X, inputs)
+        elif is_image(shape) and inputs.of_bytes != self._fitted_on_bytes:
+            self._check_image_range(inputs)
         return inputs
 
     def _validate_table(self, X, reset):
@@ -102,7 +110,7 @@ class TakesSamples:
                     "the training; scale the features, for example by a StandardScaler."
                 )
 
-    def _check_image_range(self, X, inputs):
+    def _check_image_range(self, inputs):
         """Raise if bytes and other numbers cannot mean the same images.
 
         Bytes are divided by 255, others are taken as they are.
@@ -113,8 +121,8 @@ class TakesSamples:
             largest = inputs.statistics().high
             if largest > 1:
                 raise ValueError(
-                    f"X holds images of {X.dtype} up to {largest:g}, but the images of `fit` were "
-                    "bytes, which are divided by 255: convert them to uint8, or divide by 255."
+                    f"X holds images of numbers up to {largest:g}, but those of `fit` were bytes, "
+                    "which are divided by 255: convert them to uint8, or divide by 255."
                 )
         elif self._image_range[0] < 0 or self._image_range[1] > 1:
             low, high = self._image_range
@@ -160,7 +168,3 @@ class TakesSamples:
                 "is too small to zero."
             )
         return torch.from_numpy(weight).float()
-
-
-def _holds_bytes(images):
-    return getattr(images, "dtype", None) in (np.uint8, torch.uint8)

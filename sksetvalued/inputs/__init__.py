@@ -12,7 +12,7 @@ from .._arrays import as_array
 from ._base import TEXTS_REMEDY, ChannelStatistics, ColumnStatistics, Inputs
 from ._images import ImageInputs
 from ._mapped import MappedInputs, is_mapped
-from ._named import NamedInputs, NamedTensors, is_image, same_form, zeros_of
+from ._named import NamedInputs, NamedTensors, is_image, plain_sample, same_form
 from ._paths import PathInputs
 from ._streams import Stream, StreamInputs, stream_remedy
 from ._tables import WIDE, ArrayInputs, NormalizedRows, SparseInputs, SparseRows, arcsinh
@@ -38,8 +38,8 @@ __all__ = [
     "input_kind",
     "is_image",
     "media_inputs",
+    "plain_sample",
     "same_form",
-    "zeros_of",
     "table_inputs",
 ]
 

@@ -66,6 +66,8 @@ class Inputs(ABC):
     sample_shape : tuple of int or dict
         Shape of one sample in a batch, ``(n_features,)`` or ``(channels, height, width)``; of
         samples of several parts, shape and type of each by name.
+    of_bytes : bool
+        Whether batches are images of bytes.
     in_memory : bool
         Whether `take` is a cheap gather. If not, batches are made by the worker processes
         of a torch DataLoader.
@@ -76,6 +78,7 @@ class Inputs(ABC):
     """
 
     kind = "table"
+    of_bytes = False
     in_memory = True
     runs_user_code = False
     entries_per_sample = None

@@ -25,8 +25,8 @@ class ImageInputs(SampleInputs):
     kind = "image"
 
     def __init__(self, images, transform=None):
-        if not isinstance(images, torch.Tensor):
-            images = np.asanyarray(images)
+        # Its gradients are not for the training to write.
+        images = images.detach() if torch.is_tensor(images) else np.asanyarray(images)
         _check_images(images)
         super().__init__(len(images), transform)
         self.data = images
@@ -46,6 +46,12 @@ class ImageInputs(SampleInputs):
         if self.transforms["eval"] is None:
             return self._image_shape
         return super().sample_shape
+
+    @property
+    def of_bytes(self):
+        if self.transforms["eval"] is None:
+            return self.data.dtype in (np.uint8, torch.uint8)
+        return super().of_bytes
 
     def parts(self):
         return [self.data, self.indices]

@@ -94,10 +94,10 @@ def same_form(form, other):
     return isinstance(form, dict) and isinstance(other, dict) and loosely(form) == loosely(other)
 
 
-def zeros_of(form, device=None):
-    """Return a batch of one sample of zeros."""
+def plain_sample(form, value, device=None):
+    """Return a batch of one sample whose entries are all one value."""
     return NamedTensors(
-        (name, torch.zeros(1, *shape, dtype=getattr(torch, dtype), device=device))
+        (name, torch.full((1, *shape), value, dtype=getattr(torch, dtype), device=device))
         for name, (shape, dtype) in form.items()
     )
 

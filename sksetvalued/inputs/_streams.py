@@ -254,6 +254,10 @@ class StreamInputs(Inputs):
     def sample_shape(self):
         return self.head.sample_shape
 
+    @property
+    def of_bytes(self):
+        return self.head.of_bytes
+
     def __len__(self):
         return self.stream.n_samples
 

@@ -50,7 +50,7 @@ class DatasetInputs(SampleInputs):
     def take(self, indices):
         if not self.in_memory:
             return super().take(indices)
-        batch = self.dataset.tensors[0][self.indices[np.asarray(indices)]]
+        batch = self.dataset.tensors[0].detach()[self.indices[np.asarray(indices)]]
         batch = batch[:, None] if batch.ndim == 3 else batch
         return batch if batch.dtype == torch.uint8 and batch.ndim > 2 else batch.float()
 

@@ -66,7 +66,7 @@ def to_tensor(value):
         Bytes stay bytes, all else becomes float32.
     """
     if isinstance(value, torch.Tensor):
-        tensor = value.as_subclass(torch.Tensor)
+        tensor = value.detach().as_subclass(torch.Tensor)
     elif isinstance(value, np.ndarray | np.number):
         tensor = _from_array(np.asarray(value))
     elif hasattr(value, "getbands"):
@@ -136,7 +136,7 @@ class SampleInputs(Inputs):
         self.transforms = check_transform(transform)
         self.training = False
         self.indices = np.arange(n_samples)
-        self._sample_shape = None
+        self._form = None
 
     @abstractmethod
     def read(self, position):
@@ -157,7 +157,15 @@ class SampleInputs(Inputs):
 
     @property
     def sample_shape(self):
-        if self._sample_shape is None:
+        return self._first_form()[0]
+
+    @property
+    def of_bytes(self):
+        return self._first_form()[1]
+
+    def _first_form(self):
+        """Return the shape of the first sample, and whether it is of bytes."""
+        if self._form is None:
             if not len(self):
                 raise ValueError("X holds no samples (n_samples=0), at least one is needed.")
             evaluation = copy.copy(self)
@@ -166,10 +174,11 @@ class SampleInputs(Inputs):
             with put_back() if self.runs_user_code else nullcontext():
                 sample, views = evaluation._load(self.indices[0])
             if isinstance(sample, Mapping):
-                self._sample_shape = form_of(sample)
+                self._form = form_of(sample), False
             else:
-                self._sample_shape = tuple(sample.shape[1:] if views else sample.shape)
-        return self._sample_shape
+                shape = tuple(sample.shape[1:] if views else sample.shape)
+                self._form = shape, sample.dtype == torch.uint8
+        return self._form
 
     def __len__(self):
         return len(self.indices)

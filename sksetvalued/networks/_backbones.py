@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from sksetvalued.inputs import SparseRows
-from sksetvalued.networks._random import Dropout, drawn
+from sksetvalued.networks._random import EMPTY, Dropout, drawn
 from sksetvalued.networks._rows import BesideRows, RowLinear
 
 
@@ -44,7 +44,7 @@ class MLP(nn.Sequential):
         layers = [nn.Flatten()] if len(input_shape) > 1 else []
         width = torch.Size(input_shape).numel()
         for n_units in hidden:
-            layer = (nn.Linear if layers else RowLinear)(width, n_units, device="meta")
+            layer = (nn.Linear if layers else RowLinear)(width, n_units, **EMPTY)
             layers += [drawn(layer, generator), nn.ReLU()]
             if dropout:
                 layers.append(Dropout(dropout, generator))
@@ -64,14 +64,14 @@ class MLP(nn.Sequential):
 
 
 def _conv(n_in, n_out, size, generator):
-    layer = nn.Conv2d(n_in, n_out, size, padding=size // 2, bias=False, device="meta")
+    layer = nn.Conv2d(n_in, n_out, size, padding=size // 2, bias=False, **EMPTY)
     return drawn(layer, generator)
 
 
 def _conv_norm_relu(n_in, n_out, generator):
     return nn.Sequential(
         _conv(n_in, n_out, 3, generator),
-        nn.BatchNorm2d(n_out),
+        nn.BatchNorm2d(n_out, dtype=torch.float32),
         nn.ReLU(inplace=True),
     )
 
@@ -131,7 +131,7 @@ class _DenseLayer(nn.Module):
 
     def __init__(self, n_channels, growth, dropout, generator):
         super().__init__()
-        self.norm = nn.BatchNorm2d(n_channels)
+        self.norm = nn.BatchNorm2d(n_channels, dtype=torch.float32)
         self.conv = _conv(n_channels, growth, 3, generator)
         self.dropout = Dropout(dropout, generator)
 
@@ -141,7 +141,7 @@ class _DenseLayer(nn.Module):
 
 def _transition(n_channels, generator):
     return nn.Sequential(
-        nn.BatchNorm2d(n_channels),
+        nn.BatchNorm2d(n_channels, dtype=torch.float32),
         nn.ReLU(inplace=True),
         _conv(n_channels, n_channels, 1, generator),
         nn.AvgPool2d(2),
@@ -203,7 +203,7 @@ class DenseNet(nn.Module):
                 n_channels += growth
             if block < 2:
                 layers[f"transition{block}"] = _transition(n_channels, generator)
-        layers["norm"] = nn.BatchNorm2d(n_channels)
+        layers["norm"] = nn.BatchNorm2d(n_channels, dtype=torch.float32)
         self.layers = nn.Sequential(layers)
         self.n_features = n_channels
         self._initialize(generator)

@@ -8,13 +8,16 @@ import numpy as np
 import torch
 from torch import nn
 
-from sksetvalued.inputs import WIDE, ChannelStatistics, ColumnStatistics, zeros_of
+from sksetvalued.inputs import WIDE, ChannelStatistics, ColumnStatistics, plain_sample
 from sksetvalued.networks._backbones import MLP
 from sksetvalued.networks._heads import HEADS
 from sksetvalued.networks._network import Arcsinh, ColumnScale, Network, Normalize, WithCosines
 from sksetvalued.networks._sources import N_COLOURS, is_built_in, source_of
 
 LARGEST_SIZE_TRIED = 512
+
+#: What modules raise of samples that they cannot take.
+REFUSALS = (RuntimeError, AssertionError, IndexError, TypeError, ValueError)
 
 #: Mean and spread of the colours of ImageNet, as torchvision and timm have them.
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -230,13 +233,13 @@ def _normalization(statistics, own, weights, n_channels):
 
 
 def _n_features(normalize, body, form, backbone):
-    """Return the width of the features, from a batch of zeros."""
+    """Return the width of the features, from a sample of zeros or, of parts, else of ones."""
     network = nn.Sequential(normalize, body) if not isinstance(form, dict) else body
     training = {module: module.training for module in network.modules()}
     network.eval()
     try:
-        features = _forward_zeros(network, form)
-    except (RuntimeError, AssertionError, IndexError, TypeError, ValueError) as error:
+        features = _forward_plain(network, form)
+    except REFUSALS as error:
         raise ValueError(_refusal(network, form, backbone, error)) from error
     finally:
         for module, mode in training.items():
@@ -248,6 +251,11 @@ def _n_features(normalize, body, form, backbone):
             f"backbone={_named(backbone)} must return features of shape (n_samples, n_features),"
             f" got {tuple(features.shape)} for one sample: end it with pooling and nn.Flatten()."
             f"{_hint_of_signals(form)}"
+        )
+    if features.dtype == torch.float64:
+        raise ValueError(
+            f"backbone={_named(backbone)} computes in double precision, but networks are trained "
+            "in single precision: convert it, as by backbone.float()."
         )
     return features.shape[1]
 
@@ -295,12 +303,16 @@ def _hint_of_tokens(backbone):
     )
 
 
-def _forward_zeros(body, input_shape):
+def _forward_plain(body, input_shape):
     parameter = next((p for p in body.parameters() if p.is_floating_point()), None)
     like = torch.zeros(()) if parameter is None else parameter
     with torch.no_grad():
         if isinstance(input_shape, dict):
-            return body(**zeros_of(input_shape, like.device))
+            try:
+                return body(**plain_sample(input_shape, 0, like.device))
+            except REFUSALS:
+                # Lengths may have to be positive, and masks to leave something.
+                return body(**plain_sample(input_shape, 1, like.device))
         return body(torch.zeros(1, *input_shape, dtype=like.dtype, device=like.device))
 
 
@@ -308,7 +320,8 @@ def _refusal(body, input_shape, backbone, error):
     if isinstance(input_shape, dict):
         return (
             f"backbone={_named(backbone)} cannot take samples of the parts {list(input_shape)}: "
-            f"{error}. They are given as keyword arguments: leave out of X what it does not take."
+            f"{error}. They are given as keyword arguments: leave out of X what it does not take. "
+            "It is tried on a sample of zeros and, if that fails, on one of ones."
         )
     message = f"backbone={_named(backbone)} cannot take samples of shape {input_shape}: {error}."
     smallest = _smallest_size(body, input_shape) if isinstance(backbone, str) else None
@@ -330,7 +343,7 @@ def _smallest_size(body, input_shape):
 
     def passes(size):
         try:
-            _forward_zeros(body, (input_shape[0], size, size))
+            _forward_plain(body, (input_shape[0], size, size))
         except (RuntimeError, AssertionError, ValueError):
             return False
         return True
@@ -345,4 +358,5 @@ def _smallest_size(body, input_shape):
 
 
 def _named(backbone):
-    return repr(backbone) if isinstance(backbone, str | tuple) else type(backbone).__name__
+    plain = backbone is None or isinstance(backbone, str | tuple)
+    return repr(backbone) if plain else type(backbone).__name__

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from sksetvalued.networks._random import drawn
+from sksetvalued.networks._random import EMPTY, drawn
 from sksetvalued.networks._rows import BesideRows, RowLinear
 
 
@@ -29,7 +29,7 @@ class LinearHead(RowLinear):
     """
 
     def __init__(self, n_features, n_classes, generator=None):
-        super().__init__(n_features, n_classes, device="meta")
+        super().__init__(n_features, n_classes, **EMPTY)
         drawn(self, generator)
 
 
@@ -65,7 +65,7 @@ class CosineHead(nn.Module):
 
     def __init__(self, n_features, n_classes, generator=None):
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(n_classes, n_features))
+        self.weight = nn.Parameter(torch.empty(n_classes, n_features, dtype=torch.float32))
         self.reset_parameters(generator)
 
     def reset_parameters(self, generator=None):

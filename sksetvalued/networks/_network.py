@@ -5,7 +5,7 @@ from torch import nn
 
 from sksetvalued.inputs import NamedTensors, NormalizedRows, SparseRows, arcsinh
 from sksetvalued.networks._backbones import MLP
-from sksetvalued.networks._rows import RowLinear
+from sksetvalued.networks._rows import BesideRows, RowLinear
 
 
 class Normalize(nn.Module):
@@ -157,9 +157,18 @@ class Network(nn.Module):
     def forward(self, x):
         """Return the scores of a batch."""
         if isinstance(x, NamedTensors):
-            return self.head(self.backbone(**x))
+            return self._scores(self.backbone(**x))
         if isinstance(x, NormalizedRows):
-            return self.head(self.backbone(x.values))
+            return self._scores(self.backbone(x.values))
         if isinstance(x, SparseRows) and not self._takes_sparse_rows():
             x = x.to_dense()
-        return self.head(self.backbone(self.normalize(x)))
+        return self._scores(self.backbone(self.normalize(x)))
+
+    def _scores(self, features):
+        if not isinstance(features, torch.Tensor | BesideRows):
+            raise ValueError(
+                f"backbone={type(self.backbone).__name__} returns features in evaluation, but a "
+                f"{type(features).__name__} in training: switch its auxiliary outputs off, as by "
+                "aux_logits=False, or wrap it in a module that returns the features alone."
+            )
+        return self.head(features)

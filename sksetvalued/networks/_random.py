@@ -14,6 +14,9 @@ from sksetvalued._randomness import OwnGenerator, part_of_batch
 from sksetvalued.operators._backends import draw_key
 from sksetvalued.operators._dispatch import choose, kernels
 
+#: How layers are made for :func:`drawn`; their precision is that of the training.
+EMPTY = {"device": "meta", "dtype": torch.float32}
+
 
 def drawn(layer, generator=None):
     """Return a linear or convolutional layer, made without weights, with its initial ones.
@@ -21,7 +24,7 @@ def drawn(layer, generator=None):
     Parameters
     ----------
     layer : nn.Linear or nn.Conv2d
-        Made with ``device="meta"``, so that nothing was drawn yet.
+        Made with `EMPTY`, so that nothing was drawn yet.
     generator : torch.Generator, optional
         torch's default generator when absent.
     """

@@ -10,7 +10,14 @@ from numbers import Integral
 import numpy as np
 import torch
 from sklearn.metrics import check_scoring
-from skorch.callbacks import BatchScoring, Callback, EpochScoring, LRScheduler
+from skorch.callbacks import (
+    BatchScoring,
+    Callback,
+    Checkpoint,
+    EarlyStopping,
+    EpochScoring,
+    LRScheduler,
+)
 from torch.optim.lr_scheduler import MultiStepLR, OneCycleLR, ReduceLROnPlateau
 
 
@@ -118,8 +125,27 @@ def why_not_moved(value):
     return None
 
 
+def check_no_validation(callbacks):
+    """Raise for a callback that watches a validation set, which the last training has not."""
+    for callback in map(bare_callback, callbacks or ()):
+        own = callback() if isinstance(callback, type) else callback
+        stops = isinstance(own, EarlyStopping | Checkpoint)
+        if stops and isinstance(own.monitor, str) and own.monitor.startswith("valid_"):
+            raise ValueError(
+                f"callbacks holds {type(own).__name__} with monitor={own.monitor!r}, but "
+                "max_epochs='auto' ends with a training on all samples, without a validation set: "
+                "set max_epochs (and validation_fraction); to end the search for it early, set "
+                "patience."
+            )
+
+
 def _score_epoch(callback, net, dataset, y=None):
     """Score the estimator as it is after an epoch, in place of the net, which has no labels."""
+    if dataset.target is None:
+        raise TypeError(
+            f"callbacks holds {type(callback).__name__} with on_train=True, but a Stream has no "
+            "training samples by position to score: leave it out, and score others after fit."
+        )
     model = net.as_estimator(dataset.inputs)
     scorer = check_scoring(model, callback.scoring_)
     return scorer(model, dataset.inputs, model._labels_of(dataset.target))

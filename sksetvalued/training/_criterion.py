@@ -47,6 +47,11 @@ def batch_mass(criterion, target, sample_weight=None):
     return len(target) if sample_weight is None else sample_weight.sum()
 
 
+def sums(criterion):
+    """Return whether a criterion adds up what the samples of a batch give."""
+    return getattr(getattr(criterion, "criterion", criterion), "reduction", "mean") == "sum"
+
+
 class CriterionAdapter(nn.Module):
     """Give a torch criterion what estimators ask of a loss.
 
@@ -74,6 +79,7 @@ class CriterionAdapter(nn.Module):
         self.label_smoothing = getattr(criterion, "label_smoothing", 0.0)
         self.smoothed_towards = getattr(criterion, "smoothed_towards", "uniform")
         self._of_log_proba = isinstance(criterion, nn.NLLLoss)
+        self._start = {name: buffer.clone().cpu() for name, buffer in self.named_buffers()}
 
     @property
     def log_class_weight(self):
@@ -191,12 +197,20 @@ def make_criterion(loss, loss_params, supplied, targets="label"):
 
 
 def take_learned(criterion, old):
-    """Copy the parameters that a criterion of the same class has learned."""
+    """Copy the parameters and buffers that a criterion of the same class has learned.
+
+    Buffers that start with other values than they did then were set anew.
+    """
     if type(getattr(criterion, "criterion", criterion)) is type(getattr(old, "criterion", old)):
         learned = dict(old.named_parameters())
         for name, parameter in criterion.named_parameters():
             if name in learned and learned[name].shape == parameter.shape:
                 parameter.data.copy_(learned[name].data)
+        starts, learned = getattr(old, "_start", {}), dict(old.named_buffers())
+        for name, start in getattr(criterion, "_start", {}).items():
+            known = name in starts and name in learned
+            if known and torch.equal(starts[name], start) and learned[name].shape == start.shape:
+                criterion.get_buffer(name).copy_(learned[name])
 
 
 def _build(cls, params):

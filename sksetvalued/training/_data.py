@@ -90,6 +90,9 @@ class StreamSet(TrainingSet):
         self.encode = encode
         self.class_weight = class_weight
 
+    def __getitems__(self, indices):
+        raise TypeError("a Stream has no training samples by position.")
+
     def to(self, device, part=None):
         """Return the set itself, whose samples are read batch by batch."""
         return self

@@ -14,8 +14,9 @@ from skorch.exceptions import SkorchException
 
 from ..networks import Network
 from ._callbacks import BY_UPDATE, OWN, AveragedWeights, bare_callback, why_not_moved
-from ._criterion import batch_mass
+from ._criterion import batch_mass, sums
 from ._data import TrainingSet, make_batches
+from ._optimizers import needs_closure
 
 
 class StopTraining(Exception):
@@ -123,7 +124,7 @@ class SetNet(NeuralNet):
                 raise
             raise ValueError(
                 f"A callback needs a validation set ({error}): set validation_fraction, for "
-                "example to 0.1."
+                "example to 0.1, and max_epochs: a fit that finds it ends with all samples."
             ) from error
         stops = stops or self.exhausted_
         if self._processes is not None:
@@ -200,7 +201,7 @@ class SetNet(NeuralNet):
                 part.train(training)
 
     def train_step(self, batch, **fit_params):
-        if isinstance(self.optimizer_, torch.optim.LBFGS):
+        if needs_closure(type(self.optimizer_)):
             step = super().train_step(batch, **fit_params)
             self._notify_update()
             return step
@@ -233,7 +234,7 @@ class SetNet(NeuralNet):
             callback.on_update(self)
 
     def _accumulate(self, batch, **fit_params):
-        """Take the gradients of a batch into their mean, and update after enough batches.
+        """Take the gradients of a batch into their mean or sum, and update after enough batches.
 
         Samples count by their weights, so that the update is that of one batch of all samples.
         """
@@ -242,10 +243,14 @@ class SetNet(NeuralNet):
         held, n_batches, total = self._held
         mass = float(batch_mass(self.criterion_, *batch[1][:2]))
         total += mass
+        summed = sums(self.criterion_)
         for parameter in self._updated():
             if parameter.grad is not None:
-                mean = held.setdefault(parameter, torch.zeros_like(parameter.grad))
-                mean.lerp_(parameter.grad, mass / total)
+                whole = held.setdefault(parameter, torch.zeros_like(parameter.grad))
+                if summed:
+                    whole.add_(parameter.grad)
+                else:
+                    whole.lerp_(parameter.grad, mass / total)
         self._held = held, n_batches + 1, total
         if n_batches + 1 == self.gradient_accumulation_steps:
             self._update_by_held(batch)
@@ -381,22 +386,24 @@ class SetNet(NeuralNet):
         self.interrupted_ = self.exhausted_ = False
         self._processes = processes
         epochs = self.max_epochs if epochs is None else epochs
-        self._end = len(self.history) + epochs
         n_before = 0
         if keep is not None:
             self.callbacks_.append(("keep_state", keep))
             n_before = keep.n_epochs
         try:
-            return self._train_epochs(X, y, epochs=math.ceil(epochs) - n_before, **fit_params)
+            return self._train_epochs(X, y, epochs - n_before, **fit_params)
         finally:
             self._processes, self._end = None, math.inf
             if keep is not None:
                 self.callbacks_.remove(("keep_state", keep))
 
-    def _train_epochs(self, X, y, **fit_params):
+    def _train_epochs(self, X, y, epochs, **fit_params):
         self.notify("on_train_begin", X=X, y=y)
+        # Not before: a callback may have put a history of other epochs in place.
+        self._end = len(self.history) + epochs
         try:
-            self.fit_loop(X, y, **fit_params)
+            with torch.enable_grad():
+                self.fit_loop(X, y, epochs=math.ceil(epochs), **fit_params)
         except StopTraining:
             pass
         except KeyboardInterrupt:

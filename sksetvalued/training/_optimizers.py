@@ -1,5 +1,6 @@
 """The optimizers that can be named."""
 
+import functools
 import inspect
 
 import torch
@@ -44,6 +45,13 @@ def resolve_optimizer(optimizer):
             f"got {optimizer!r} of type {type(optimizer).__name__}."
         )
     return optimizer, {}
+
+
+@functools.lru_cache(maxsize=64)
+def needs_closure(optimizer):
+    """Return whether the step of an optimizer's class evaluates the batch itself, as LBFGS's."""
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    return closure is not None and closure.default is closure.empty
 
 
 def optimizer_params(optimizer, defaults, weight_decay):

@@ -21,7 +21,7 @@ from ._callbacks import (
 )
 from ._data import OF_WORKERS
 from ._net import SetNet
-from ._optimizers import optimizer_params, resolve_optimizer
+from ._optimizers import needs_closure, optimizer_params, resolve_optimizer
 from ._parallel import current_processes
 
 #: Beginnings of the keys of `net_params`.
@@ -208,9 +208,10 @@ def make_net(module, criterion, inputs, monitor, n_batches, options, generator=N
     """
     optimizer, defaults = resolve_optimizer(options.optimizer)
     net_params = check_net_params(options.net_params)
-    if issubclass(optimizer, torch.optim.LBFGS) and net_params.get(ACCUMULATION, 1) > 1:
+    if needs_closure(optimizer) and net_params.get(ACCUMULATION, 1) > 1:
         raise ValueError(
-            f"net_params sets {ACCUMULATION!r}, but LBFGS evaluates every batch several times: "
+            f"net_params sets {ACCUMULATION!r}, but {optimizer.__name__} evaluates every batch "
+            "itself, as often as it likes: "
             "leave it out, or use another optimizer."
         )
     loader = loader_params(inputs, options.device)
