@@ -80,12 +80,13 @@ def _left_out(document, here):
     return {name for name in names if not here.get(name)}
 
 
-def rebuild_unfitted(document, tensors, here):
+def rebuild_unfitted(document, tensors, here, budget):
     """Return an estimator that is not fitted, and the names of what is not restored."""
     if document.keys() != {"estimator", "left_out", "params"}:
         raise ValueError(f"its parts are {sorted(document)}")
     cls, _ = _classes(document)
-    params = _params(document["params"], set(cls._get_param_names()), Decoder(tensors), here)
+    decode = Decoder(tensors, budget)
+    params = _params(document["params"], set(cls._get_param_names()), decode, here)
     return cls(**params), _left_out(document, here)
 
 
@@ -96,7 +97,7 @@ def _classes(document):
     return ESTIMATORS[document["estimator"]]
 
 
-def rebuild_estimator(document, tensors, here):
+def rebuild_estimator(document, tensors, here, budget=None):
     """Return the estimator that a document describes, and the names of what is not restored.
 
     Parameters
@@ -105,11 +106,13 @@ def rebuild_estimator(document, tensors, here):
         As :func:`unpack` returns them.
     here : dict
         The parameters `device`, `compile` and `net_params`.
+    budget : Budget, optional
+        Of the file that the estimator is a part of.
     """
     if document.keys() != PARTS:
         raise ValueError(f"its parts are {sorted(document)}")
     cls, rule = _classes(document)
-    decode = Decoder(tensors)
+    decode = Decoder(tensors, budget)
     model = cls(**_params(document["params"], set(cls._get_param_names()), decode, here))
     vars(model).update(_decoded("the attribute", document["fitted"], decode, _allowed.FITTED))
     network = _decoded("the parameter", document["network"], decode, _allowed.NETWORK)
