@@ -6,6 +6,7 @@ kernel machines hand theirs to compiled code that believes them.
 """
 
 import importlib
+import math
 import re
 from typing import NamedTuple
 
@@ -15,8 +16,17 @@ from ._allowed import SHORT, NotAllowed, is_bool, is_int, one_of
 
 LARGEST_NGRAM = 30
 MOST_BRANCHES = 100
-#: Repetitions without groups: the time of a search grows as a power of the length of the text.
-MOST_REPETITIONS = 3
+#: Branches of a model after each other, multiplied: so often its columns may be repeated.
+MOST_COPIES = 1000
+#: Optional signs of a pattern, beside one repetition: the time of a search grows as a power of
+#: the length of the text, by the number of repetitions.
+MOST_OPTIONAL = 3
+#: Where steps of others hold the models that they use.
+PARTS_OF = {
+    "ColumnTransformer": "transformers_",
+    "FeatureUnion": "transformer_list",
+    "Pipeline": "steps",
+}
 #: How the machine of the reader runs: left at the default.
 OF_THE_MACHINE = {"memory", "n_jobs"}
 #: What concerns `fit` only, or this process.
@@ -78,6 +88,23 @@ def _check_imputer(imputer):
         raise NotAllowed("it adds an indicator, which files do not hold")
 
 
+def _check_copies(model):
+    if _n_copies(model) > MOST_COPIES:
+        raise NotAllowed(f"its branches repeat columns more than {MOST_COPIES} times")
+
+
+def _n_copies(model):
+    """Return how often a model may repeat a column."""
+    if model is None:
+        return 1
+    name = type(model).__name__
+    parts = [_n_copies(part[1]) for part in getattr(model, PARTS_OF.get(name, ""), [])]
+    if name == "Pipeline":
+        return math.prod(parts)
+    inner = [_n_copies(getattr(model, key, None)) for key in ("estimator", "estimator_")]
+    return max(1, sum(parts), *inner)
+
+
 SIMPLE = {
     "decomposition": ("TruncatedSVD",),
     "discriminant_analysis": ("QuadraticDiscriminantAnalysis",),
@@ -117,13 +144,14 @@ OTHERS = [
     ),
     Step("preprocessing.PowerTransformer", frozenset({"_scaler"}), holds_steps=True),
     Step("linear_model.RidgeClassifier", frozenset({"_label_binarizer"}), holds_steps=True),
-    Step("pipeline.Pipeline", holds_steps=True),
-    Step("pipeline.FeatureUnion", holds_steps=True),
+    Step("pipeline.Pipeline", holds_steps=True, check=_check_copies),
+    Step("pipeline.FeatureUnion", holds_steps=True, check=_check_copies),
     Step("frozen.FrozenEstimator", holds_steps=True),
     Step(
         "compose.ColumnTransformer",
         frozenset({"_columns", "_n_features", "_remainder", "_transformer_to_input_indices"}),
         holds_steps=True,
+        check=_check_copies,
     ),
 ]
 #: By the name of the class.
@@ -144,8 +172,8 @@ def _is_pattern(value):
     if not isinstance(value, str):
         return value is None
     bare = value.removeprefix("(?u)")
-    n_repetitions = len(re.findall(r"[*+?{]", bare))
-    return len(bare) < 200 and "(" not in bare and n_repetitions <= MOST_REPETITIONS
+    few = len(re.findall(r"[*+{]", bare)) <= 1 and bare.count("?") <= MOST_OPTIONAL
+    return len(bare) < 200 and "(" not in bare and few
 
 
 def _is_range(value):
@@ -171,6 +199,7 @@ PARAMS = {
     "random_state": lambda value: value is None or type(value) is int,
     "token_pattern": _is_pattern,
     "verbose": lambda value: is_bool(value) or is_int(value),
+    "verbose_feature_names_out": is_bool,
 }
 
 
