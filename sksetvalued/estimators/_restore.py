@@ -13,7 +13,7 @@ from ..networks._rebuild import rebuild_network
 from . import _allowed
 from ._container import unpack
 from ._deep import bare_module
-from ._describe import ESTIMATORS, NETWORK, own_generators
+from ._describe import ESTIMATORS, NETWORK, misshapen, own_generators
 from ._json import Decoder
 from ._label_sets import DeepLabelSetClassifier
 
@@ -157,10 +157,8 @@ def _restore_generator(generator, state):
 def _of_parameters(module, states):
     """Return what an optimizer knows by parameters instead of their names."""
     parameters = dict(module.named_parameters())
-    for name, state in states.items():
-        for value in state.values():
-            if torch.is_tensor(value) and value.shape not in ((), parameters[name].shape):
-                raise ValueError(f"its optimizer has a tensor of another shape for {name}")
+    if wrong := misshapen(module, states):
+        raise ValueError(f"its optimizer has a tensor of another shape for {wrong[0]}")
     return {parameters[name]: state for name, state in states.items()}
 
 
