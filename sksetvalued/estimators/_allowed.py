@@ -27,6 +27,8 @@ SUPPLIED = {"n_samples", "n_classes", "generator"}
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 #: In an array among parameters, whose numbers may become larger ones.
 MOST_NUMBERS = 2**20
+#: Names of weights, as "pretrained" or "ResNet18_Weights.IMAGENET1K_V1": none is that of a file.
+WEIGHTS = re.compile(r"pretrained|([A-Za-z0-9_]+_Weights\.)?(IMAGENET1K_[A-Z0-9_]+|DEFAULT)")
 SCHEDULE_KEYS = {"milestones", "gamma", "last_epoch"}
 
 
@@ -76,6 +78,11 @@ def is_bool(value):
 def is_name(value):
     """Return whether `value` is the name of something, rather than a path or code."""
     return type(value) is str and NAME.fullmatch(value) is not None
+
+
+def names_weights(value):
+    """Return whether `value` is None or a name of weights, rather than of a file."""
+    return value is None or (type(value) is str and WEIGHTS.fullmatch(value) is not None)
 
 
 def is_numbers(value):
@@ -292,7 +299,7 @@ PARAMS = {
     "verbose": lambda value: is_bool(value) or is_int(value),
     "warm_start": is_bool,
     "weight_decay": optional(is_number),
-    "weights": optional(is_name),
+    "weights": names_weights,
 }
 
 #: What describes a network.
