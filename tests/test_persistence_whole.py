@@ -106,6 +106,19 @@ def whole():
     return make_pipeline(columns, plug_in).fit(FRAME, Y)
 
 
+def test_the_names_of_columns_come_back(tmp_path):
+    """Those of what tells none as well."""
+    union = make_union(StandardScaler(), FunctionTransformer())
+    columns = make_column_transformer((StandardScaler(), ["a"]), (FunctionTransformer(), ["b"]))
+    for step in (union, columns):
+        model = make_pipeline(step.set_output(transform="pandas"), clone(LINEAR))
+        plug_in = PlugInClassifier(model, rules.TopK(2), cv="prefit")
+        model.fit(FRAME[["a", "b"]], Y)
+        loaded = saved_and_loaded(plug_in.fit(FRAME[["a", "b"]], Y), tmp_path)
+        names = [m.estimator_[0].get_feature_names_out() for m in (loaded, plug_in)]
+        np.testing.assert_array_equal(*names)
+
+
 def test_a_pipeline_of_many_parts(tmp_path, whole):
     loaded = saved_and_loaded(whole, tmp_path)
     np.testing.assert_array_equal(predict_set(loaded, FRAME), predict_set(whole, FRAME))

@@ -29,6 +29,8 @@ PARTS_OF = {
 }
 #: How the machine of the reader runs: left at the default.
 OF_THE_MACHINE = {"memory", "n_jobs"}
+#: Names of columns of pandas or polars.
+NAMES_OUT = "_transformers_feature_names_out"
 #: What concerns `fit` only, or this process.
 OF_THE_PROCESS = {"_metadata_request", "_sklearn_version", "_stop_words_id"}
 
@@ -145,11 +147,12 @@ OTHERS = [
     Step("preprocessing.PowerTransformer", frozenset({"_scaler"}), holds_steps=True),
     Step("linear_model.RidgeClassifier", frozenset({"_label_binarizer"}), holds_steps=True),
     Step("pipeline.Pipeline", holds_steps=True, check=_check_copies),
-    Step("pipeline.FeatureUnion", holds_steps=True, check=_check_copies),
+    Step("pipeline.FeatureUnion", frozenset({NAMES_OUT}), holds_steps=True, check=_check_copies),
     Step("frozen.FrozenEstimator", holds_steps=True),
     Step(
         "compose.ColumnTransformer",
-        frozenset({"_columns", "_n_features", "_remainder", "_transformer_to_input_indices"}),
+        frozenset({"_columns", "_n_features", "_remainder", "_transformer_to_input_indices"})
+        | {NAMES_OUT},
         holds_steps=True,
         check=_check_copies,
     ),
@@ -219,6 +222,8 @@ def state_of(step):
     params = step.get_params(deep=False)
     left_out = {k for k in OF_THE_MACHINE & params.keys() if params[k] is not None}
     fitted = {k: v for k, v in vars(step).items() if k not in params and k not in OF_THE_PROCESS}
+    if isinstance(fitted.get(NAMES_OUT), list):
+        fitted[NAMES_OUT] = [np.asarray(names, dtype=object) for names in fitted[NAMES_OUT]]
     if "_metadata_request" in vars(step):
         left_out.add("metadata requests")
     return params | dict.fromkeys(left_out & params.keys()), fitted, left_out
