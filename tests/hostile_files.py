@@ -51,6 +51,27 @@ def with_tensors(content, n_tensors):
     return with_header(header, data)
 
 
+def with_parts(content, change, own):
+    """Return a file of a Pipeline with 60 copies of its estimator, whose documents are changed.
+
+    `own` is whether each has tensors of its own.
+    """
+    from sksetvalued.estimators._container import pack, unpack
+
+    document, tensors = unpack(content)
+    step = document["model"]["step"]
+    steps = step["params"]["dict"]["steps"]["list"]
+    part = steps[-1]["tuple"][1]["plug-in"]["fitted"]["dict"]["estimator_"]["estimator"]
+    number = part["number"]
+    change(part["document"])
+    names = [name for name in tensors if name.startswith(f"{number}.")] if own else []
+    for i in range(60):
+        tensors |= {f"of {i}{name.removeprefix(number)}": tensors[name] for name in names}
+    parts = [{"estimator": {**part, "number": f"of {i}" if own else number}} for i in range(60)]
+    step["fitted"]["dict"]["parts_"] = {"list": parts}
+    return pack(document, tensors)
+
+
 def with_document(content, change):
     """Return a file whose document was changed in place, and its checksum with it."""
     document = document_of(content)
@@ -73,7 +94,7 @@ HOSTILE = [
     *({"list": []}, {"tuple": []}, {"dict": {}}, {"tuple": [16_000]}, {"tuple": [8] * 3000}),
     {"tuple": [3, 16_000, 16_000]},
     *({"optimizer": "LBFGS"}, {"optimizer": "sys"}, {"tensor": "network.head.weight"}),
-    *({"tensor": "absent"}, {"tensor": "fitted._rng_state.cpu"}),
+    *({"tensor": "absent"}, {"tensor": "fitted._rng_state.own"}),
     {"array": {"dtype": "<U500000000", "shape": [1], "bytes": "fitted.class_counts_"}},
     {"array": {"dtype": "|u1", "shape": [2**40], "bytes": "fitted.class_counts_"}},
     {"strings": {"object": False, "shape": [2000], "data": ["x" * 50_000] + [""] * 1999}},

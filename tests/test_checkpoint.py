@@ -17,11 +17,19 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from skorch.callbacks import Callback, EarlyStopping, LRScheduler, PrintLog, ProgressBar
+from skorch.callbacks import (
+    Callback,
+    Checkpoint,
+    EarlyStopping,
+    LRScheduler,
+    PrintLog,
+    ProgressBar,
+)
 from torch import nn
 
 from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier, save
 from sksetvalued.estimators._container import pack, unpack
+from sksetvalued.losses import FocalLoss
 from sksetvalued.training import SetNet
 
 X, y = load_digits(return_X_y=True)
@@ -178,6 +186,23 @@ def test_the_state_of_another_fit_is_refused_and_kept(params, data, name, half_d
     clone(PLAIN).set_params(verbose=0).fit(X, y, checkpoint=half_done)
 
 
+@pytest.mark.parametrize(
+    ("name", "one", "other"),
+    [
+        ("loss", FocalLoss(gamma=0.0), FocalLoss(gamma=5.0)),
+        ("backbone", *(nn.Sequential(nn.Flatten(), act) for act in (nn.ReLU(), nn.Tanh()))),
+    ],
+)
+def test_modules_that_differ_in_no_tensor_are_of_other_fits(name, one, other, kill, tmp_path):
+    kill(10)
+    with pytest.raises(Killed):
+        clone(PLAIN).set_params(**{name: one}).fit(X, y, checkpoint=tmp_path / "state")
+    kill(None)
+    with pytest.raises(ValueError, match=f"another fit, which differs in {name}"):
+        clone(PLAIN).set_params(**{name: other}).fit(X, y, checkpoint=tmp_path / "state")
+    clone(PLAIN).set_params(**{name: one}).fit(X, y, checkpoint=tmp_path / "state")
+
+
 @pytest.mark.parametrize("damage", ["cut", "changed", "empty", "model", "shapes"])
 def test_a_state_that_is_damaged_is_refused(damage, half_done):
     data = half_done.read_bytes()
@@ -194,6 +219,64 @@ def test_a_state_that_is_damaged_is_refused(damage, half_done):
     with pytest.raises(ValueError, match="(?s)checkpoint=.*state'.*remove it to begin anew"):
         clf.fit(X, y, checkpoint=half_done)
     assert not hasattr(clf, "net_")
+
+
+def nested(depth):
+    return {"list": [nested(depth - 1)]} if depth else 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d.update(fit=[1]),
+        lambda d: d.update(seed="x"),
+        lambda d: d.update(versions=[1]),
+        lambda d: d.update(state={"dict": {}}),
+        lambda d: d["state"]["dict"].update(history=nested(430)),
+        lambda d: d["state"]["dict"].update(n_epochs="x"),
+        lambda d: d["state"]["dict"].update(n_epochs=10**9),
+    ],
+)
+def test_a_state_that_was_made_up_is_refused(change, half_done):
+    document, tensors = unpack(half_done.read_bytes())
+    change(document)
+    half_done.write_bytes(pack(document, tensors))
+    with pytest.raises(ValueError, match="(?s)checkpoint=.*state'.*remove it to begin anew"):
+        clone(PLAIN).fit(X, y, checkpoint=half_done)
+
+
+class Own(Checkpoint):
+    """Write where a class of its own was told to."""
+
+    def __init__(self, **params):
+        super().__init__(**params)
+
+
+@pytest.mark.parametrize("key", ["dirname", "f_params", "on_epoch_end", "monitor"])
+def test_a_state_does_not_say_what_callbacks_do(key, kill, tmp_path):
+    files = dict.fromkeys(("f_optimizer", "f_criterion", "f_history"))
+    callback = Own(dirname=str(tmp_path / "own"), monitor=None, **files)
+    clf, path = clone(PLAIN).set_params(callbacks=[callback]), tmp_path / "state"
+    kill(10)
+    with pytest.raises(Killed):
+        clone(clf).fit(X, y, checkpoint=path)
+    kill(None)
+    document, tensors = unpack(path.read_bytes())
+    (tmp_path / "elsewhere").mkdir()
+    value = {"dict": {"value": str(tmp_path / "elsewhere")}}
+    document["state"]["dict"]["callbacks"]["dict"]["Own"]["dict"][key] = value
+    path.write_bytes(pack(document, tensors))
+    with pytest.raises(ValueError, match=f"{key}' is nothing that a Own learns"):
+        clone(clf).fit(X, y, checkpoint=path)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_no_link_at_a_name_that_can_be_told_is_followed(kill, tmp_path):
+    (tmp_path / "kept").write_text("kept")
+    for name in ("state.part", "state.safetensors.part"):
+        (tmp_path / name).symlink_to(tmp_path / "kept")
+    clone(PLAIN).fit(X, y, checkpoint=tmp_path / "state")
+    assert (tmp_path / "kept").read_text() == "kept"
 
 
 def test_a_state_holds_no_code(half_done):

@@ -197,13 +197,16 @@ class TestMemory:
         return json.loads(run.stdout)
 
     @pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="not on Linux")
-    def test_large_files_and_those_that_describe_more_than_they_hold(self, good, tmp_path):
+    def test_large_files_and_those_that_describe_more_than_they_hold(self, good, whole, tmp_path):
         table = good.read_bytes()
         save(fitted(X=IMAGES, y=np.arange(30) % 3, max_epochs=1), tmp_path / "image")
         image = (tmp_path / "image").read_bytes()
         (tmp_path / "image").unlink()
         layers = {"tuple": [1] * 300_000}
         long = {"object": False, "shape": [2000], "data": ["x" * 50_000] + [""] * 1999}
+        # The same bytes, again and again.
+        bytes_of = {"dtype": "|u1", "shape": [5056], "bytes": "fitted._rng_state.own"}
+        arrays = {"list": [{"array": bytes_of}] * 30_000}
         changes = {
             "vit_h_14": lambda d: d["network"].update(backbone="vit_h_14"),
             "regnet": lambda d: d["network"].update(backbone="regnet_y_128gf"),
@@ -214,6 +217,8 @@ class TestMemory:
             "features": lambda d: d["fitted"].update(input_shape_={"tuple": [10**9]}),
             "pixels": lambda d: d["fitted"].update(input_shape_={"tuple": [3, 16_000, 16_000]}),
             "strings": lambda d: d["fitted"].update(classes_={"strings": long}),
+            "arrays": lambda d: d["history"].update(rows={"list": [{"dict": {"a": arrays}}]}),
+            "ranks": lambda d: d["params"].update(ranks={"list": [{"array": bytes_of}] * 3000}),
             "sizes": lambda d: d["fitted"].update(largest_size_=10**9),
             "estimates": lambda d: d["params"].update(
                 loss="role", loss_params={"dict": {"n_samples": 10**5, "n_classes": 10**5}}
@@ -221,6 +226,11 @@ class TestMemory:
         }
         files = {f"{k} table": with_document(table, change) for k, change in changes.items()}
         files |= {f"{k} image": with_document(image, change) for k, change in changes.items()}
+        labels = {"object": False, "shape": [6], "data": ["x" * 150_000, *"abcde"]}
+        for own in (True, False):
+            files[f"parts {own}"] = hostile_files.with_parts(
+                whole.read_bytes(), lambda d: d["fitted"].update(classes_={"strings": labels}), own
+            )
         files["values"] = hostile_files.signed("[" + "[]," * 5_000_000 + "1]", table)
         files["tensors"] = hostile_files.with_tensors(table, 200_000)
         save(fitted(backbone=(2000, 2000, 2000), max_epochs=1), tmp_path / "large")

@@ -7,6 +7,7 @@ import os
 import pickle
 import signal
 import time
+from pathlib import Path
 
 import joblib
 import numpy as np
@@ -266,8 +267,11 @@ class TestRoundTrip:
                 r["train_loss"] for r in model.history_
             ]
 
-    def test_an_optimizer_that_keeps_histories_begins_anew_with_a_warning(self, tmp_path):
-        params = {"optimizer": torch.optim.LBFGS, "batch_size": 120, "lr_schedule": None}
+    @pytest.mark.parametrize("optimizer", [torch.optim.LBFGS, torch.optim.Adafactor])
+    def test_an_optimizer_that_keeps_other_shapes_begins_anew_with_a_warning(
+        self, tmp_path, optimizer
+    ):
+        params = {"optimizer": optimizer, "batch_size": 120, "lr_schedule": None}
         save(fitted(warm_start=True, weight_decay=None, **params), tmp_path / "m")
         with pytest.warns(UserWarning, match="^optimizer state of the training"):
             load(tmp_path / "m")
@@ -289,6 +293,18 @@ class TestRoundTrip:
         loaded = saved_and_loaded(second, tmp_path)
         np.testing.assert_array_equal(loaded.decision_function(X), second.decision_function(X))
         assert [p.name for p in tmp_path.iterdir()] == ["model.safetensors"]
+
+    @pytest.mark.parametrize("name", ["notes.txt", "notes"])
+    def test_a_file_names_no_file_of_weights(self, tmp_path, monkeypatch, name):
+        monkeypatch.chdir(tmp_path)
+        Path(name).write_text("hello")
+        save(fitted(), "m")
+        good = Path("m").read_bytes()
+        Path("m").write_bytes(with_document(good, lambda d: d["params"].update(weights=name)))
+        with pytest.raises(ValueError, match="no file may set the parameter weights"):
+            load("m")
+        with pytest.raises(ValueError, match=f"weights='{name}' cannot be read as a state dict"):
+            fitted(backbone=(8,), weights=name)
 
     def test_weights_given_by_a_file_are_not_read_again(self, tmp_path):
         source = fitted(backbone=(8,)).net_.module_.backbone

@@ -25,6 +25,10 @@ OF_THE_OPTIMIZER = {"capturable", "differentiable", "foreach", "fused", "params"
 #: Arguments of losses that the estimator must supply: they say how much memory is taken.
 SUPPLIED = {"n_samples", "n_classes", "generator"}
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+#: In an array among parameters, whose numbers may become larger ones.
+MOST_NUMBERS = 2**20
+#: Names of weights, as "pretrained" or "ResNet18_Weights.IMAGENET1K_V1": none is that of a file.
+WEIGHTS = re.compile(r"pretrained|([A-Za-z0-9_]+_Weights\.)?(IMAGENET1K_[A-Z0-9_]+|DEFAULT)")
 SCHEDULE_KEYS = {"milestones", "gamma", "last_epoch"}
 
 
@@ -76,6 +80,11 @@ def is_name(value):
     return type(value) is str and NAME.fullmatch(value) is not None
 
 
+def names_weights(value):
+    """Return whether `value` is None or a name of weights, rather than of a file."""
+    return value is None or (type(value) is str and WEIGHTS.fullmatch(value) is not None)
+
+
 def is_numbers(value):
     """Return whether `value` is a vector of numbers, as an array, a list or a tuple."""
     if isinstance(value, np.ndarray):
@@ -87,8 +96,19 @@ def is_plain(value):
     """Return whether `value` is a name, a number or None, or a list of such."""
     if isinstance(value, list | tuple):
         return all(is_plain(item) for item in value)
+    if isinstance(value, np.ndarray) and value.size > MOST_NUMBERS:
+        return False
     simple = is_number(value) or is_bool(value) or is_name(value)
     return value is None or simple or is_numbers(value)
+
+
+def are_ranks(value):
+    """Return whether `value` is None, or a list of pairs of a rank and its weight."""
+    pairs = value if isinstance(value, list | tuple) else [value]
+    return value is None or all(
+        isinstance(pair, list | tuple | np.ndarray) and len(pair) == 2 and is_plain(pair)
+        for pair in pairs
+    )
 
 
 def optional(check):
@@ -234,6 +254,10 @@ def _auto_or(check):
     return lambda value: value == "auto" if isinstance(value, str) else check(value)
 
 
+def _are_arguments_of_losses(value):
+    return by_name(but=SUPPLIED)(value) and are_ranks((value or {}).get("ranks"))
+
+
 def _is_known_transform(value):
     stages = value.items() if isinstance(value, dict) else [("eval", value)]
     return all(k in STAGES and (v is None or is_transform(v)) for k, v in stages)
@@ -252,7 +276,7 @@ PARAMS = {
     "k": is_number,
     "label_smoothing": optional(is_number),
     "loss": lambda value: isinstance(value, str) and value in LOSSES,
-    "loss_params": by_name(but=SUPPLIED),
+    "loss_params": _are_arguments_of_losses,
     "lr": _auto_or(is_number),
     "lr_schedule": _is_schedule,
     "max_epochs": _auto_or(is_size),
@@ -266,7 +290,7 @@ PARAMS = {
     "patience": optional(is_size),
     "precision": one_of("float32", "bf16"),
     "random_state": optional(is_size),
-    "ranks": is_plain,
+    "ranks": are_ranks,
     "rule_params": by_name(),
     "scale": optional(is_number),
     "size": lambda value: is_name(value) or is_size(value),
@@ -275,7 +299,7 @@ PARAMS = {
     "verbose": lambda value: is_bool(value) or is_int(value),
     "warm_start": is_bool,
     "weight_decay": optional(is_number),
-    "weights": optional(is_name),
+    "weights": names_weights,
 }
 
 #: What describes a network.

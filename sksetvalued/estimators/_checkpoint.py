@@ -12,12 +12,16 @@ import torch
 from .._version import __version__
 from ..operators import instruction_set
 from ..training import resolve_device
+from ._allowed import is_int
 from ._container import pack, unpack
 from ._json import Decoder, NotEncodable, encode
+from ._writing import remove_whole, write_whole
 
 KIND = "checkpoint"
 #: Parameters that do not change what is trained.
 IGNORED = {"verbose"}
+#: Attributes that say nothing of what a module computes, or are told otherwise.
+OF_ALL_MODULES = vars(torch.nn.Module()).keys()
 #: Rows that are read at once to tell data apart.
 ROWS_AT_ONCE = 4096
 
@@ -81,18 +85,12 @@ class Checkpoint:
                 f"checkpoint={self.given!r} cannot keep the state of this fit without code, it "
                 f"holds {error}: fit without a checkpoint."
             ) from error
-        partial = f"{self.path}.part"
-        with open(partial, "wb") as file:
-            file.write(pack(document, tensors))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, self.path)
+        write_whole(self.path, pack(document, tensors))
 
     def remove(self):
         """Remove the file of a fit that is complete."""
-        for path in (self.path, f"{self.path}.part") if self._has_file else ():
-            if os.path.exists(path):
-                os.remove(path)
+        if self._has_file:
+            remove_whole(self.path)
 
     def _read(self):
         with open(self.path, "rb") as file:
@@ -103,7 +101,8 @@ class Checkpoint:
                 raise ValueError("holds a model, and no fit under way")
             fit, versions = document["fit"], document["versions"]
             seed, state = document["seed"], Decoder(tensors)(document["state"])
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            _check_form(fit, versions, seed, state)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise self.refusal(error) from error
         others = [name for name in self.fit | fit if self.fit.get(name) != fit.get(name)]
         if others:
@@ -133,6 +132,15 @@ class Checkpoint:
                 UserWarning,
                 stacklevel=5,
             )
+
+
+def _check_form(fit, versions, seed, state):
+    """Raise for what is read of a state before a net takes it."""
+    dicts = all(isinstance(part, dict) for part in (fit, versions, state))
+    if not (dicts and is_int(seed) and is_int(state["n_epochs"])):
+        raise ValueError("it is malformed")
+    if not 0 < state["n_epochs"] <= len(state["history"]):
+        raise ValueError(f"it tells of {state['n_epochs']} epochs, of which it has no history")
 
 
 def _versions():
@@ -167,26 +175,49 @@ def tell_apart(estimator, inputs, targets, start):
     told["X"] = _digest(inputs.kind, *inputs.parts())
     told |= {name: _digest(value) for name, value in targets.items()}
     if start is not None:
-        told["the fitted network"] = _digest(_identity(start))
+        told["the fitted network"] = _digest(type(start).__qualname__, *_flat(start.state_dict()))
     return told
 
 
 def _identity(value):
-    """Return what tells a parameter from others: data, names of code, values of modules."""
+    """Return what tells a parameter from others: data, names of code, what modules hold."""
+    if isinstance(value, torch.nn.Module):
+        return _of_module(value)
     try:
-        tensors = {}
-        content = json.dumps(encode(value, tensors, "value"))
-        return [content, *tensors.values()]
+        return _of_data(value)
     except NotEncodable:
         pass
-    if isinstance(value, torch.nn.Module):
-        return [type(value).__qualname__, *_flat(value.state_dict())]
     if isinstance(value, dict):
         return _flat({key: _identity(item) for key, item in value.items()})
     if isinstance(value, list | tuple):
         return _flat({str(i): _identity(item) for i, item in enumerate(value)})
+    return [_name(value)]
+
+
+def _of_data(value):
+    tensors = {}
+    content = json.dumps(encode(value, tensors, "value"))
+    return [content, *tensors.values()]
+
+
+def _name(value):
     code = value if isinstance(value, type) or inspect.isroutine(value) else type(value)
-    return [f"{code.__module__}.{code.__qualname__}"]
+    return f"{code.__module__}.{code.__qualname__}"
+
+
+def _of_module(module):
+    """Return the values of a module, and the classes and attributes of its parts."""
+    told = _flat(module.state_dict())
+    for name, part in module.named_modules():
+        told += [name, type(part).__qualname__]
+        for key, value in vars(part).items():
+            if key in OF_ALL_MODULES:
+                continue
+            try:
+                told += [key, *_of_data(value)]
+            except NotEncodable:
+                told += [key, _name(value)]
+    return told
 
 
 def _flat(parts):

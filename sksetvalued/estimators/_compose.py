@@ -177,7 +177,7 @@ class _Reader(Decoder):
 
     def __init__(self, tensors, here):
         super().__init__(tensors)
-        self.data = Decoder(tensors)
+        self.data = Decoder(tensors, self.budget)
         self.data.kinds = _OF_DATA
         self.kinds = _OF_MODELS
         self.here = here
@@ -215,30 +215,35 @@ class _Reader(Decoder):
         name = document["rule"] if isinstance(document, dict) else None
         if name not in RULES:
             raise ValueError(f"an unknown rule {str(name)[:50]!r}")
-        return rebuild_rule(RULES[name], document, Decoder(tensors))
+        return rebuild_rule(RULES[name], document, Decoder(tensors, self.budget))
 
     def _estimator(self, content):
-        model, left_out = rebuild_estimator(*self._part(content), self.here)
+        model, left_out = rebuild_estimator(*self._part(content), self.here, self.budget)
         self.left_out |= left_out
         return model
 
     def _unfitted(self, content):
-        model, left_out = rebuild_unfitted(*self._part(content), self.here)
+        model, left_out = rebuild_unfitted(*self._part(content), self.here, self.budget)
         self.left_out |= left_out
         return model
 
     def _part(self, content):
         if content.keys() != {"document", "number"}:
             raise ValueError("a malformed part")
-        return content["document"], self.of_parts.get(content["number"], {})
+        self._count()
+        # Its tensors are those of one model, each of which has memory of its own.
+        return content["document"], self.of_parts.pop(content["number"], {})
+
+    def _count(self):
+        self.n_steps += 1
+        if self.n_steps > MOST_STEPS:
+            raise ValueError(f"more than {MOST_STEPS} steps")
 
     def _step(self, content):
         name = content["class"]
         if content.keys() != {"class", "fitted", "params"} or name not in _steps.STEPS:
             raise ValueError(f"an unknown step {str(name)[:50]!r}")
-        self.n_steps += 1
-        if self.n_steps > MOST_STEPS:
-            raise ValueError(f"more than {MOST_STEPS} steps")
+        self._count()
         decode = self if _steps.STEPS[name].holds_steps else self.data
         params, fitted = decode(content["params"]), decode(content["fitted"])
         return _steps.built(name, params, fitted)

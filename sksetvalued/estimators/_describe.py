@@ -70,7 +70,8 @@ def describe_estimator(model, tensors):
         params |= {**network, "weights": None}
         left_out += [] if "weights" in left_out else ["weights"]
     state = training_state(model.net_) if model.net_.resumable else None
-    if model.net_.resumable and not _allowed.is_training_state(state):
+    known = _allowed.is_training_state(state) and not misshapen(module, state["optimizer"])
+    if model.net_.resumable and not known:
         left_out.append("optimizer state")
         state = None
     fitted = {
@@ -142,6 +143,17 @@ def training_state(net):
     generators = {name: own.__getstate__() for name, own in own_generators(module).items()}
     of_parameters = {n: dict(known[p]) for n, p in module.named_parameters() if p in known}
     return {"optimizer": of_parameters, "generators": generators}
+
+
+def misshapen(module, states):
+    """Return the parameters of which an optimizer keeps tensors of other shapes, by name."""
+    shapes = {name: p.shape for name, p in module.named_parameters()}
+    return [
+        name
+        for name, state in states.items()
+        for value in state.values()
+        if torch.is_tensor(value) and value.shape not in ((), shapes[name])
+    ]
 
 
 def own_generators(module):

@@ -18,7 +18,7 @@ OPTIMIZERS = {
     and issubclass(cls, torch.optim.Optimizer)
     and cls is not torch.optim.Optimizer
 }
-#: Memory that strings may take beyond that of a file's tensors.
+#: Memory that arrays may take beyond that of a file's tensors.
 FREE_BYTES = 20_000_000
 BYTES_PER_STRING = 64
 
@@ -98,18 +98,39 @@ def _encode_array(array, tensors, name):
     return {"array": {"dtype": dtype.str, "shape": shape, "bytes": name}}
 
 
+class Budget:
+    """Memory that the arrays of a file may take, in all of its parts together.
+
+    Parameters
+    ----------
+    tensors : dict
+        Those of the file.
+    """
+
+    def __init__(self, tensors):
+        self.free_bytes = FREE_BYTES + sum(t.nbytes for t in tensors.values())
+
+    def spend(self, n_bytes, what):
+        """Raise if there is no memory left for `what`."""
+        self.free_bytes -= n_bytes
+        if self.free_bytes < 0:
+            raise ValueError(f"{what}, more than the file has bytes for")
+
+
 class Decoder:
     """What :func:`encode` was given, from its JSON and tensors.
 
     Parameters
     ----------
     tensors : dict
+    budget : Budget, optional
+        Of the file that the tensors are a part of; by default they are all of it.
     """
 
-    def __init__(self, tensors):
+    def __init__(self, tensors, budget=None):
         self.tensors = tensors
         self.kinds = DECODERS
-        self.free_bytes = FREE_BYTES + sum(t.nbytes for t in tensors.values())
+        self.budget = Budget(tensors) if budget is None else budget
 
     def __call__(self, value):
         """Return a value.
@@ -150,8 +171,9 @@ class Decoder:
         data = self._tensor(content["bytes"])
         if data.dtype != torch.uint8:
             raise ValueError(f"an array whose bytes are {data.dtype}")
-        array = np.frombuffer(data.numpy().tobytes(), np.dtype(content["dtype"]))
-        return array.reshape(_checked_shape(content["shape"])).copy()
+        self.budget.spend(data.nbytes, f"an array of {data.nbytes} bytes")
+        array = data.numpy().reshape(-1).copy().view(content["dtype"])
+        return array.reshape(_checked_shape(content["shape"]))
 
     def _strings(self, content):
         data, shape = content["data"], _checked_shape(content["shape"])
@@ -159,9 +181,8 @@ class Decoder:
             raise ValueError("an array of strings that holds something else")
         # The width is that of the data: a declared one could be anything.
         width = max([1, *map(len, data)])
-        self.free_bytes -= len(data) * (BYTES_PER_STRING if content["object"] else 4 * width)
-        if self.free_bytes < 0:
-            raise ValueError(f"an array of {len(data)} strings of up to {width} characters")
+        n_bytes = len(data) * (BYTES_PER_STRING if content["object"] else 4 * width)
+        self.budget.spend(n_bytes, f"an array of {len(data)} strings of up to {width} characters")
         return np.array(data, dtype=object if content["object"] else f"<U{width}").reshape(shape)
 
     def _tensor(self, content):

@@ -4,7 +4,7 @@ import copyreg
 
 import numpy as np
 
-from ._allowed import is_name
+from ._allowed import names_weights
 from ._describe import ESTIMATORS, dump
 from ._restore import restore
 
@@ -24,7 +24,7 @@ class Attributes(dict):
 def _without_paths(state):
     """Return the state of an estimator that is not fitted; raise if a fit would open a path."""
     weights = state.get("weights")
-    if not (weights is None or is_name(weights)):
+    if not names_weights(weights):
         raise ValueError(
             f"weights={weights!r} is a path, which no file may name: its reader would open it in "
             "fit. Leave it None in files, and set it by set_params(weights=...) after loading."

@@ -13,7 +13,7 @@ from ..networks._rebuild import rebuild_network
 from . import _allowed
 from ._container import unpack
 from ._deep import bare_module
-from ._describe import ESTIMATORS, NETWORK, own_generators
+from ._describe import ESTIMATORS, NETWORK, misshapen, own_generators
 from ._json import Decoder
 from ._label_sets import DeepLabelSetClassifier
 
@@ -80,12 +80,13 @@ def _left_out(document, here):
     return {name for name in names if not here.get(name)}
 
 
-def rebuild_unfitted(document, tensors, here):
+def rebuild_unfitted(document, tensors, here, budget):
     """Return an estimator that is not fitted, and the names of what is not restored."""
     if document.keys() != {"estimator", "left_out", "params"}:
         raise ValueError(f"its parts are {sorted(document)}")
     cls, _ = _classes(document)
-    params = _params(document["params"], set(cls._get_param_names()), Decoder(tensors), here)
+    decode = Decoder(tensors, budget)
+    params = _params(document["params"], set(cls._get_param_names()), decode, here)
     return cls(**params), _left_out(document, here)
 
 
@@ -96,7 +97,7 @@ def _classes(document):
     return ESTIMATORS[document["estimator"]]
 
 
-def rebuild_estimator(document, tensors, here):
+def rebuild_estimator(document, tensors, here, budget=None):
     """Return the estimator that a document describes, and the names of what is not restored.
 
     Parameters
@@ -105,11 +106,13 @@ def rebuild_estimator(document, tensors, here):
         As :func:`unpack` returns them.
     here : dict
         The parameters `device`, `compile` and `net_params`.
+    budget : Budget, optional
+        Of the file that the estimator is a part of.
     """
     if document.keys() != PARTS:
         raise ValueError(f"its parts are {sorted(document)}")
     cls, rule = _classes(document)
-    decode = Decoder(tensors)
+    decode = Decoder(tensors, budget)
     model = cls(**_params(document["params"], set(cls._get_param_names()), decode, here))
     vars(model).update(_decoded("the attribute", document["fitted"], decode, _allowed.FITTED))
     network = _decoded("the parameter", document["network"], decode, _allowed.NETWORK)
@@ -154,10 +157,8 @@ def _restore_generator(generator, state):
 def _of_parameters(module, states):
     """Return what an optimizer knows by parameters instead of their names."""
     parameters = dict(module.named_parameters())
-    for name, state in states.items():
-        for value in state.values():
-            if torch.is_tensor(value) and value.shape not in ((), parameters[name].shape):
-                raise ValueError(f"its optimizer has a tensor of another shape for {name}")
+    if wrong := misshapen(module, states):
+        raise ValueError(f"its optimizer has a tensor of another shape for {wrong[0]}")
     return {parameters[name]: state for name, state in states.items()}
 
 

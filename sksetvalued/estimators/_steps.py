@@ -6,6 +6,7 @@ kernel machines hand theirs to compiled code that believes them.
 """
 
 import importlib
+import math
 import re
 from typing import NamedTuple
 
@@ -15,10 +16,21 @@ from ._allowed import SHORT, NotAllowed, is_bool, is_int, one_of
 
 LARGEST_NGRAM = 30
 MOST_BRANCHES = 100
-#: Repetitions without groups: the time of a search grows as a power of the length of the text.
-MOST_REPETITIONS = 3
+#: Branches of a model after each other, multiplied: so often its columns may be repeated.
+MOST_COPIES = 1000
+#: Optional signs of a pattern, beside one repetition: the time of a search grows as a power of
+#: the length of the text, by the number of repetitions.
+MOST_OPTIONAL = 3
+#: Where steps of others hold the models that they use.
+PARTS_OF = {
+    "ColumnTransformer": "transformers_",
+    "FeatureUnion": "transformer_list",
+    "Pipeline": "steps",
+}
 #: How the machine of the reader runs: left at the default.
 OF_THE_MACHINE = {"memory", "n_jobs"}
+#: Names of columns of pandas or polars.
+NAMES_OUT = "_transformers_feature_names_out"
 #: What concerns `fit` only, or this process.
 OF_THE_PROCESS = {"_metadata_request", "_sklearn_version", "_stop_words_id"}
 
@@ -78,6 +90,23 @@ def _check_imputer(imputer):
         raise NotAllowed("it adds an indicator, which files do not hold")
 
 
+def _check_copies(model):
+    if _n_copies(model) > MOST_COPIES:
+        raise NotAllowed(f"its branches repeat columns more than {MOST_COPIES} times")
+
+
+def _n_copies(model):
+    """Return how often a model may repeat a column."""
+    if model is None:
+        return 1
+    name = type(model).__name__
+    parts = [_n_copies(part[1]) for part in getattr(model, PARTS_OF.get(name, ""), [])]
+    if name == "Pipeline":
+        return math.prod(parts)
+    inner = [_n_copies(getattr(model, key, None)) for key in ("estimator", "estimator_")]
+    return max(1, sum(parts), *inner)
+
+
 SIMPLE = {
     "decomposition": ("TruncatedSVD",),
     "discriminant_analysis": ("QuadraticDiscriminantAnalysis",),
@@ -117,13 +146,15 @@ OTHERS = [
     ),
     Step("preprocessing.PowerTransformer", frozenset({"_scaler"}), holds_steps=True),
     Step("linear_model.RidgeClassifier", frozenset({"_label_binarizer"}), holds_steps=True),
-    Step("pipeline.Pipeline", holds_steps=True),
-    Step("pipeline.FeatureUnion", holds_steps=True),
+    Step("pipeline.Pipeline", holds_steps=True, check=_check_copies),
+    Step("pipeline.FeatureUnion", frozenset({NAMES_OUT}), holds_steps=True, check=_check_copies),
     Step("frozen.FrozenEstimator", holds_steps=True),
     Step(
         "compose.ColumnTransformer",
-        frozenset({"_columns", "_n_features", "_remainder", "_transformer_to_input_indices"}),
+        frozenset({"_columns", "_n_features", "_remainder", "_transformer_to_input_indices"})
+        | {NAMES_OUT},
         holds_steps=True,
+        check=_check_copies,
     ),
 ]
 #: By the name of the class.
@@ -144,8 +175,8 @@ def _is_pattern(value):
     if not isinstance(value, str):
         return value is None
     bare = value.removeprefix("(?u)")
-    n_repetitions = len(re.findall(r"[*+?{]", bare))
-    return len(bare) < 200 and "(" not in bare and n_repetitions <= MOST_REPETITIONS
+    few = len(re.findall(r"[*+{]", bare)) <= 1 and bare.count("?") <= MOST_OPTIONAL
+    return len(bare) < 200 and "(" not in bare and few
 
 
 def _is_range(value):
@@ -171,6 +202,7 @@ PARAMS = {
     "random_state": lambda value: value is None or type(value) is int,
     "token_pattern": _is_pattern,
     "verbose": lambda value: is_bool(value) or is_int(value),
+    "verbose_feature_names_out": is_bool,
 }
 
 
@@ -190,6 +222,8 @@ def state_of(step):
     params = step.get_params(deep=False)
     left_out = {k for k in OF_THE_MACHINE & params.keys() if params[k] is not None}
     fitted = {k: v for k, v in vars(step).items() if k not in params and k not in OF_THE_PROCESS}
+    if isinstance(fitted.get(NAMES_OUT), list):
+        fitted[NAMES_OUT] = [np.asarray(names, dtype=object) for names in fitted[NAMES_OUT]]
     if "_metadata_request" in vars(step):
         left_out.add("metadata requests")
     return params | dict.fromkeys(left_out & params.keys()), fitted, left_out

@@ -51,6 +51,14 @@ def write_whole(path, data):
         raise OSError(error.errno, error.strerror, name) from error
 
 
+def remove_whole(path):
+    """Remove a file that :func:`write_whole` wrote, and what killed processes left of it."""
+    target = os.path.realpath(path)
+    _remove_leftovers(_stem(target))
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(target)
+
+
 def _checked_target(name):
     """Return where to write, links followed."""
     target = os.path.realpath(name)

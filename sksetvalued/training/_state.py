@@ -156,7 +156,7 @@ def _of_callback(name, callback, start):
 
     Of a scheduler these are the entries of its state that are others than at the start.
     """
-    learned, params = {}, inspect.signature(type(callback)).parameters
+    learned, params = {}, _params(callback)
     for key, value in vars(callback).items():
         if key in params:
             continue
@@ -176,10 +176,18 @@ def _of_callback(name, callback, start):
     return learned
 
 
+def _params(callback):
+    """Return the names of what a callback was made with, such as where it writes."""
+    own = [vars(cls).get("__init__") for cls in type(callback).__mro__[:-1]]
+    return {name for init in own if init for name in inspect.signature(init).parameters}
+
+
 def _to_callback(callback, learned):
+    params = _params(callback)
     for key, content in learned.items():
-        if key.startswith("__"):
-            raise ValueError(f"a callback has no attribute {key!r}")
+        of_class = getattr(type(callback), key, None)
+        if key in params or key.startswith("__") or not isinstance(of_class, DATA):
+            raise ValueError(f"{key!r} is nothing that a {type(callback).__name__} learns")
         if "value" in content:
             setattr(callback, key, content["value"])
         else:
