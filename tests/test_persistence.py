@@ -13,6 +13,7 @@ import joblib
 import numpy as np
 import pytest
 import torch
+from fresh import run_code
 from hostile_files import header_of, with_document, with_header
 from sklearn.datasets import make_blobs
 from sklearn.model_selection import GridSearchCV
@@ -686,3 +687,22 @@ class TestEncoding:
 def test_the_parameters_of_the_estimators_are_known_to_files(cls):
     """A new one is added to `PARAMS` with the values that a file may set."""
     assert set(cls._get_param_names()) <= {*_allowed.PARAMS, *_allowed.OF_THE_MACHINE}
+
+
+def test_a_process_that_only_predicts_does_not_import_the_compiler_of_torch(tmp_path):
+    """Which an optimizer does, in seconds; it is made when training goes on."""
+    X, y = make_blobs(60, 5, centers=3, random_state=0)
+    save(TopKClassifier(k=2, max_epochs=1, random_state=0).fit(X, y), tmp_path / "model")
+    ran = run_code(
+        """
+import sys
+import numpy as np
+from sksetvalued import load
+clf = load("model")
+clf.predict_set(np.zeros((1, 5)))
+assert "torch._dynamo" not in sys.modules
+assert clf.partial_fit(np.zeros((3, 5)), [0, 1, 2]).net_.optimizer_ is not None
+""",
+        tmp_path,
+    )
+    assert ran.returncode == 0, ran.stderr

@@ -124,8 +124,9 @@ def rebuild_estimator(document, tensors, here, budget=None):
         model.rule_ = rebuild_rule(rule, document["rule"], decode)
     _check_agreement(model)
     model.device_ = training.resolve_device(model.device)
-    model.net_ = _rebuild_net(model, tensors)
-    _restore_training(model, decode(document["training"]))
+    training_state = decode(document["training"])
+    model.net_ = _rebuild_net(model, tensors, trains=training_state is not None)
+    _restore_training(model, training_state)
     known = {"rows": _allowed.is_history}
     history = _decoded("the history", document["history"], decode, known)
     model.history_ = model.net_.history = History(history["rows"])
@@ -249,8 +250,8 @@ def _check_inputs_agree(model):
         raise ValueError(f"its images have the shape {shape}")
 
 
-def _rebuild_net(model, tensors):
-    """Return the trained net, with a new optimizer."""
+def _rebuild_net(model, tensors, trains):
+    """Return the trained net, with a new optimizer if it `trains` on."""
     # The positions of the training samples, which some losses keep, are of no use any more.
     generator = torch.Generator().manual_seed(0)
     criterion = model._criterion(1, generator)
@@ -268,4 +269,4 @@ def _rebuild_net(model, tensors):
         module = module.to(memory_format=torch.channels_last)
     in_memory = SimpleNamespace(in_memory=model.input_kind_ in ("table", "image", "named"))
     options = model._options("partial_fit")
-    return training.make_net(module, criterion, in_memory, None, 1, options)
+    return training.make_net(module, criterion, in_memory, None, 1, options, trains=trains)

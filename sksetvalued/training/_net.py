@@ -99,6 +99,9 @@ class SetNet(NeuralNet):
         return self
 
     def initialize_optimizer(self, triggered_directly=None):
+        if self.optimizer is None:  # the net predicts only
+            self.optimizer_ = None
+            return self
         try:
             return super().initialize_optimizer(triggered_directly)
         except (TypeError, ValueError) as error:

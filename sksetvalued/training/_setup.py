@@ -190,7 +190,7 @@ class TrainingOptions(NamedTuple):
     net_params: dict | None
 
 
-def make_net(module, criterion, inputs, monitor, n_batches, options, generator=None):
+def make_net(module, criterion, inputs, monitor, n_batches, options, generator=None, trains=True):
     """Return an initialised :class:`SetNet`.
 
     Parameters
@@ -205,26 +205,30 @@ def make_net(module, criterion, inputs, monitor, n_batches, options, generator=N
     options : TrainingOptions
     generator : torch.Generator, optional
         Source of the order of the batches; needed to train.
+    trains : bool, default=True
+        Whether it gets an optimizer; making the first one of a process takes torch seconds.
     """
     optimizer, defaults = resolve_optimizer(options.optimizer)
     net_params = check_net_params(options.net_params)
     if needs_closure(optimizer) and net_params.get(ACCUMULATION, 1) > 1:
         raise ValueError(
             f"net_params sets {ACCUMULATION!r}, but {optimizer.__name__} evaluates every batch "
-            "itself, as often as it likes: "
-            "leave it out, or use another optimizer."
+            "itself, as often as it likes: leave it out, or use another optimizer."
         )
     loader = loader_params(inputs, options.device)
     defaults = optimizer_params(optimizer, defaults, options.weight_decay)
     params = {f"optimizer__{k}": v for k, v in defaults.items()}
     params |= {f"iterator_train__{k}": v for k, v in loader.items()}
     params |= {f"iterator_valid__{k}": v for k, v in loader.items()}
+    params |= net_params
+    if not trains:
+        params = {k: v for k, v in params.items() if not k.startswith("optimizer__")}
     n_updates = math.ceil(n_batches / net_params.get(ACCUMULATION, 1))
     callbacks = make_callbacks(monitor, n_updates, options)
     net = SetNet(
         module,
         criterion,
-        optimizer=optimizer,
+        optimizer=optimizer if trains else None,
         lr=options.lr,
         max_epochs=options.max_epochs,
         batch_size=options.batch_size,
@@ -236,7 +240,7 @@ def make_net(module, criterion, inputs, monitor, n_batches, options, generator=N
         generator=generator,
         # A PrintLog prints where its net is not quiet.
         verbose=int(any(isinstance(bare_callback(c), PrintLog) for c in callbacks)),
-        **{**params, **net_params},
+        **params,
     )
     try:
         return net.initialize()
