@@ -6,7 +6,6 @@ from sksetvalued.networks._build import build_network
 from sksetvalued.networks._heads import HEADS, CosineHead, LinearHead, TwoHead
 from sksetvalued.networks._network import ColumnScale, Network, Normalize
 from sksetvalued.networks._random import Dropout
-from sksetvalued.networks._rows import RowLinear
 from sksetvalued.networks._sources import backbone_names
 
 __all__ = [
@@ -22,7 +21,6 @@ __all__ = [
     "LinearHead",
     "Network",
     "Normalize",
-    "RowLinear",
     "TwoHead",
     "backbone_names",
     "build_network",

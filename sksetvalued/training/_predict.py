@@ -5,7 +5,7 @@ import copy
 import torch
 
 from .._randomness import rng_state, seeded
-from ..networks import RowLinear
+from ..networks._rows import RowLinear
 from ._data import TrainingSet, make_batches
 from ._setup import loader_params
 
