@@ -19,11 +19,14 @@ def measured(*case):
 
 
 def test_a_stream_of_scores_takes_memory_for_what_may_be_let_in():
-    """The scores themselves are 800 MB; of the 5 n largest, 8 bytes are kept a few times."""
-    few, many = measured("rule", 5_000, 10_000), measured("rule", 20_000, 10_000)
+    """The scores themselves are 3.2 GB; of the 5 n largest, 8 bytes are kept a few times.
+
+    What blocks take comes and goes, and differs by 20 MB from process to process.
+    """
+    few, many = measured("rule", 5_000, 10_000), measured("rule", 80_000, 10_000)
     assert many["average size"] == pytest.approx(5, abs=1e-3)
     assert many["memory"] < 200 * 2**20
-    assert many["memory"] - few["memory"] < 15 * 8 * 5 * 15_000
+    assert many["memory"] - few["memory"] < 15 * 8 * 5 * 75_000
 
 
 @pytest.mark.parametrize("kind", ["top", "average"])
