@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..metrics import average_k_accuracy_score
 from ..rules import AverageK
+from ..rules._size import MOST_SEEN
 from ._docs import with_training_parameters
 from ._labels import MIXTURE_CONSTRAINTS, DeepSetClassifier
 from ._plain_state import PlainState
@@ -21,9 +22,6 @@ CALIBRATION_SHARE = 0.1
 
 #: Folds that "auto" makes, of which it takes the first that hold out so many samples together.
 FOLDS, ENOUGH_HELD_OUT = 5, 1200
-
-#: Training samples, at most, whose sets tell how sure a network is of itself.
-MOST_SEEN = 10_000
 
 #: Epochs after which networks of more and of fewer samples would be alike after equally many.
 EPOCHS_ALIKE = 150
@@ -278,11 +276,8 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
     def _size_of_seen(self, rule, inputs, weight, rows):
         """Return the average size of the sets of samples that the network was trained on."""
         rows = rows[:: -(-len(rows) // MOST_SEEN)]
-        sizes = []
-        for scores in self._iter_scores(inputs.subset(rows)):
-            mask = np.zeros(scores.shape, dtype=bool)
-            rule._mark_sets(self._log_proba(scores), mask)
-            sizes.append(mask.sum(1))
+        scores = self._iter_scores(inputs.subset(rows))
+        sizes = [rule._sizes_of(self._log_proba(part)) for part in scores]
         return np.average(np.concatenate(sizes), weights=None if weight is None else weight[rows])
 
     def _allow_for_the_last(self, seen, inputs, weight, train):

@@ -22,10 +22,11 @@ from .._predict import class_scores, labels_of_sets, score_method, unwrap
 from .._sets import sets_of
 from .._validation import check_weights
 from ..rules import AverageK
+from ..rules._size import MOST_SEEN
 from ..training import HELD_OUT, split_per_class
 
-#: Training samples, and scores of them, at most, that tell how sure models are of what they know.
-MOST_SEEN, MOST_SCORES_SEEN = 10_000, 1 << 25
+#: Scores of training samples, at most, that tell how sure models are of what they know.
+MOST_SCORES_SEEN = 1 << 25
 
 #: Splitters that hold positions of samples, whichever samples they are given.
 BY_POSITION = PredefinedSplit, Iterable
@@ -558,12 +559,9 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
 def _average_size(rule, parts, weight):
     """Return the average size of the sets of samples, given by their scores and rows."""
-    sizes, rows = [], np.concatenate([rows for _, rows in parts])
-    for y_score, _ in parts:
-        mask = np.zeros(y_score.shape, dtype=bool)
-        rule._mark_sets(y_score, mask)
-        sizes.append(mask.sum(1))
-    return np.average(np.concatenate(sizes), weights=None if weight is None else weight[rows])
+    sizes = np.concatenate([rule._sizes_of(y_score) for y_score, _ in parts])
+    rows = np.concatenate([rows for _, rows in parts])
+    return np.average(sizes, weights=None if weight is None else weight[rows])
 
 
 def _subset(value, rows, n_samples):

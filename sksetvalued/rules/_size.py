@@ -21,6 +21,8 @@ EMPTY_FROM, MOST_EMPTY = 1.5, 1 / 3
 #: How fast the sizes of sets of training samples lose their worth where they are below k, and the
 #: factor by which they change the size at most.
 WORTH, MOST_ALLOWED = 8, 1.5
+#: Training samples, at most, whose sets tell how sure a model is of itself.
+MOST_SEEN = 10_000
 
 
 class TopK(SetRule):
@@ -301,6 +303,12 @@ class AverageK(SetRule):
         if seen and size:
             change = (seen / size) ** (min(1, seen / self.k) ** WORTH)
         self._aim_at(self.k * min(max(change, 1 / MOST_ALLOWED), MOST_ALLOWED))
+
+    def _sizes_of(self, y_score):
+        """Return the sizes of some sets, which are not compared with those of the calibration."""
+        mask = np.zeros(y_score.shape, dtype=bool)
+        self._mark_sets(y_score, mask)
+        return mask.sum(1)
 
     def _aim_at(self, size):
         """Set the threshold at which calibration sets hold `size` classes, those of others k."""
