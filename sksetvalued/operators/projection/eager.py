@@ -6,15 +6,12 @@ and autograd keeps one tensor of the size of the scores.
 
 import numpy as np
 import torch
-from torch.nn import functional as F
 
 from .._backends import OwnGradient, OwnLoss, split_rows
 from .._dispatch import holds_its_values
 from . import reference
 from .reference import as_point, as_sizes, subtract
 
-#: Steps towards the threshold end at so many roundings, or after so many steps.
-_ROUNDING, _MOST_STEPS = 2, 100
 #: Of so many classes the largest, one in so many, are selected and sorted first.
 _MANY_CLASSES, _FEW = 2048, 8
 #: What is computed at once is at least about a quarter of all, and all of so few entries.
@@ -31,8 +28,8 @@ def find_threshold(scores, k):
     # Beyond, an entry is 0 or 1 whatever the threshold.
     n_kept = int(torch.searchsorted(below, entry + 1, right=True).max())
     entry = entry.to(k.dtype)
-    below = (below[:, :n_kept] - entry).clamp_(min=-1)
-    return -entry, -_find_offset(below, k)
+    below = below[:, :n_kept].to(k.dtype, copy=True).sub_(entry).clamp_(-1, 1)
+    return -entry, -reference.find_offset(below, k)
 
 
 def _ascending(scores, rank):
@@ -54,35 +51,6 @@ def _sort_largest(scores, n):
     if n < values.shape[1]:
         values = np.partition(values, -n, axis=1)[:, -n:]
     return torch.from_numpy(np.sort(-values, axis=1))
-
-
-def _find_offset(below, k):
-    """Return how far the threshold of each row is below the entry of rank ceil(k).
-
-    Newton's method, kept within an interval that shrinks. It is given how far the entries are
-    below, in increasing order: two places in a row, and the running sums there, tell the sum of
-    the projection.
-    """
-    sums = F.pad(below.cumsum(1), (1, 0))
-    ends = below.new_tensor([-1, 0])
-    rounding = _ROUNDING * torch.finfo(k.dtype).eps * (1 + k)
-    low, high = torch.zeros_like(k), torch.ones_like(k)
-    offset, least = high, torch.inf
-    for _ in range(_MOST_STEPS):
-        places = torch.searchsorted(below, offset + ends)
-        n_inside, total = places.diff(), sums.gather(1, places).diff()
-        ones, last = places.to(k.dtype).split(1, 1)
-        lack = k - ones - (offset * n_inside - total)
-        newton, miss = offset + lack / n_inside.clamp_(min=1), lack.abs()
-        missed = miss > rounding * last
-        if not missed.any():
-            break
-        low, high = torch.where(lack > 0, offset, low), torch.where(lack < 0, offset, high)
-        # Where entries are cut at 1 steps may go to and fro.
-        trusted = (newton >= low) & (newton <= high) & (2 * miss <= least)
-        offset = torch.where(trusted | ~missed, newton, (low + high) / 2)
-        least = torch.where(trusted, miss, torch.inf)
-    return newton
 
 
 class Projection(OwnGradient):

@@ -2,8 +2,9 @@ r"""The projection on the top-K simplex and its loss: their definition, in opera
 
 With :math:`q_j = \mathrm{clip}(s_j - \lambda, 0, 1)`, the sum of q falls with the threshold
 :math:`\lambda`, linearly between the points where an entry reaches 0 or 1. :func:`find_offset`
-sorts these and looks up where the sum is k. Nothing here depends on the values of a tensor, so
-that derivatives of any order, the transforms of ``torch.func``, any device and traces can be had.
+looks up between which of them it is k. Which operations are done does not depend on the values of
+a tensor, so that derivatives of any order, the transforms of ``torch.func``, any device and traces
+can be had.
 """
 
 import torch
@@ -12,23 +13,36 @@ from torch.nn import functional as F
 from .._precision import widest
 
 
-def find_offset(v, k):
-    """Return the threshold, of shape (..., 1), of entries less the one of rank ceil(k).
+def find_offset(below, k):
+    """Return how far the threshold is below the entry of rank ceil(k), of shape (..., 1).
 
-    It lies in [-1, 0]; for rows that hold NaN it is NaN.
+    Given is how far the entries of each row are below that one, in [-1, 1] and in increasing
+    order. The offset is NaN for rows that hold NaN.
     """
-    v = v.clamp(-1, 1)  # beyond, an entry is 0 or 1 whatever the threshold
-    # A stable sort is that of runs, several times faster where they are sorted already.
-    both = torch.cat([v, v - 1], -1)
-    points, order = both.sort(dim=-1, descending=True, stable=True)
-    n_inside = torch.where(order < v.shape[-1], 1.0, -1.0).to(v.dtype).cumsum(-1)
-    rise = n_inside[..., :-1] * (points[..., :-1] - points[..., 1:])
-    total = F.pad(rise.cumsum(-1), (1, 0))
-    last = ((total <= k).sum(-1, keepdim=True) - 1).clamp(min=0)
-    slope = n_inside.gather(-1, last).clamp(min=1)
-    offset = points.gather(-1, last) - (k - total.gather(-1, last)) / slope
-    # Once more, without what the running sums have rounded away.
-    return offset + ((v - offset).clamp(0, 1).sum(-1, keepdim=True) - k) / slope
+    n_classes, sums = below.shape[-1], F.pad(below.cumsum(-1), (1, 0))
+
+    def add_up(offset):
+        """Return the sum of the projection."""
+        places = torch.searchsorted(below, torch.cat([offset - 1, offset], -1), right=True)
+        n_ones, n_positive = places.chunk(2, -1)
+        left_out, total = sums.gather(-1, places).chunk(2, -1)
+        return n_ones + offset * (n_positive - n_ones) - (total - left_out)
+
+    # The first of a pair of points is where an entry reaches 0, the second where it reaches 1.
+    pair = below.new_tensor([0.0, 1.0])
+    low = torch.zeros_like(below[..., :1] + pair, dtype=torch.int64)
+    high = low + n_classes
+    for _ in range(n_classes.bit_length()):
+        middle = ((low + high) // 2).clamp(max=n_classes - 1)
+        enough = add_up(below.gather(-1, middle) + pair) <= k
+        low, high = torch.where(enough, middle + 1, low), torch.where(enough, high, middle)
+    points = below.gather(-1, (low - 1).clamp(min=0)) + pair
+    start = torch.where(low > 0, points, -1).amax(-1, keepdim=True)
+    points = below.gather(-1, low.clamp(max=n_classes - 1)) + pair
+    end = torch.where(low < n_classes, points, 2).amin(-1, keepdim=True)
+    first, last = add_up(torch.cat([start, end], -1)).chunk(2, -1)
+    share = (k - first) / (last - first).clamp(min=torch.finfo(k.dtype).tiny)
+    return start + share.clamp(0, 1) * (end - start)
 
 
 def find_threshold(scores, k):
@@ -36,8 +50,9 @@ def find_threshold(scores, k):
     ordered = scores.sort(-1, descending=True).values.to(k.dtype)
     sizes = k[..., None]
     rank = sizes.ceil().clamp(1, scores.shape[-1]).long()
-    reference = ordered.gather(-1, rank.expand(*scores.shape[:-1], 1) - 1)
-    return reference, find_offset(ordered - reference, sizes)
+    entry = ordered.gather(-1, rank.expand(*scores.shape[:-1], 1) - 1)
+    # Beyond, an entry is 0 or 1 whatever the threshold.
+    return entry, -find_offset((entry - ordered).clamp(-1, 1), sizes)
 
 
 def subtract(scores, reference, offset):
