@@ -55,9 +55,10 @@ def fold_scores(fitted, n_folds):
     return new, own
 
 
-@pytest.mark.parametrize("bounds", [{}, {"min_size": 1, "max_size": 2}])
-@pytest.mark.parametrize("objective", ["micro", "macro"])
-def test_the_threshold_is_that_of_networks_trained_without_the_fold(bounds, objective):
+@pytest.mark.parametrize(
+    ("objective", "bounds"), [("micro", {}), ("macro", {"min_size": 1, "max_size": 2})]
+)
+def test_the_threshold_is_that_of_networks_trained_without_the_fold(objective, bounds):
     """Of sets smaller by as much as those of the last network's own samples are larger."""
     params = {"max_epochs": 60, "objective": objective, "rule_params": bounds}
     fitted = classifier(calibration_folds=3, **params).fit(X, Y)
