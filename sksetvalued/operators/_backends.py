@@ -6,7 +6,8 @@ import torch
 
 from ._dispatch import needs_reference
 
-#: Entries of scores treated together, on the processor and elsewhere.
+#: Entries of scores treated together, where a row is not longer: few enough for the cache of a
+#: processor, enough to keep an accelerator busy.
 _AT_ONCE, _AT_ONCE_ELSEWHERE = 1 << 17, 1 << 24
 
 
@@ -77,15 +78,19 @@ class OwnLoss(OwnGradient):
             return torch.autograd.grad(losses, scores, grad, create_graph=create_graph)[0]
 
 
+def how_many_at_once(x):
+    """Return how many tensors of this size are treated together."""
+    return max(1, (_AT_ONCE if x.is_cpu else _AT_ONCE_ELSEWHERE) // max(1, x.numel()))
+
+
 def split_rows(scores, most_parts=math.inf, undivided=0):
     """Yield slices of the rows that are treated together, about so many at most.
 
     So few entries as `undivided` are one part.
     """
-    at_once = _AT_ONCE if scores.is_cpu else _AT_ONCE_ELSEWHERE
     if scores.numel() <= undivided:
         most_parts = 1
-    step = max(1, at_once // max(1, scores.shape[1]), len(scores) // most_parts)
+    step = max(how_many_at_once(scores[:1]), len(scores) // most_parts)
     for start in range(0, len(scores) if scores.numel() else 0, step):
         yield slice(start, start + step)
 

@@ -2,11 +2,8 @@
 
 import torch
 
+from .._backends import how_many_at_once, split_rows
 from .._top_k import top_k_by_blocks
-
-#: Noised scores held at once, where a row is not longer: few enough for a processor's cache,
-#: enough to keep an accelerator busy.
-_AT_ONCE, _AT_ONCE_ELSEWHERE = 1 << 16, 1 << 24
 
 
 def select(scores, k, epsilon, n_draws, generator=None, noise=None, shared=False):
@@ -14,28 +11,25 @@ def select(scores, k, epsilon, n_draws, generator=None, noise=None, shared=False
 
     A row with a NaN has the class of a NaN at every rank.
     """
-    n_samples, n_classes = scores.shape
     like = {"dtype": scores.dtype, "device": scores.device}
     if noise is None and shared:
-        noise = torch.randn(n_draws, 1, n_classes, generator=generator, **like)
+        noise = torch.randn(n_draws, 1, scores.shape[1], generator=generator, **like)
     if noise is not None:
         noise = noise.to(scores.dtype).expand(n_draws, *scores.shape)
-    at_once = _AT_ONCE if scores.device.type == "cpu" else _AT_ONCE_ELSEWHERE
-    n_rows = max(1, min(n_samples, at_once // n_classes))
-    step = max(1, at_once // (n_rows * n_classes))
     chunks = []
-    for start in range(0, max(1, n_samples), n_rows):
-        rows, parts = scores[start : start + n_rows], []
+    for rows in list(split_rows(scores)) or [slice(0)]:
+        part, selected = scores[rows], []
+        step = how_many_at_once(part)
         for done in range(0, n_draws, step):
             if noise is None:
-                size = (min(step, n_draws - done), *rows.shape)
+                size = (min(step, n_draws - done), *part.shape)
                 normals = torch.randn(size, generator=generator, **like)
             else:
-                normals = noise[done : done + step, start : start + n_rows]
-            noised = torch.add(rows, normals, alpha=epsilon)
+                normals = noise[done : done + step, rows]
+            noised = torch.add(part, normals, alpha=epsilon)
             indices = with_nan_first(*top_k_by_blocks(noised, k))
-            parts.append((indices, normals.gather(-1, indices)))
-        chunks.append([torch.cat(part).transpose(0, 1) for part in zip(*parts)])
+            selected.append((indices, normals.gather(-1, indices)))
+        chunks.append([torch.cat(each).transpose(0, 1) for each in zip(*selected)])
     return tuple(torch.cat(chunk) for chunk in zip(*chunks))
 
 
