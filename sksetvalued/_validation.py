@@ -1,5 +1,6 @@
 """Checks of scores, weights and sizes shared by the rules, the metrics and the estimators."""
 
+import contextlib
 import inspect
 import warnings
 from numbers import Integral, Real
@@ -11,6 +12,18 @@ from ._arrays import as_array, as_numbers
 PACKAGE = f"{__package__}."
 
 NO_WEIGHT = "sample_weight is zero for every sample; give one a positive weight."
+
+
+@contextlib.contextmanager
+def undone_if_raised(estimator):
+    """Give an estimator back the attributes that it had, if something is raised."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
 
 
 def check_score_array(y_score, name="y_score"):

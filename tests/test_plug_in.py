@@ -185,6 +185,19 @@ def test_what_is_promised_is_calibrated_on_a_fifth_unless_said_otherwise(digits)
         PlugInClassifier(GaussianNB(), AverageError(0.1)).fit(np.eye(3), [0, 1, 2])
 
 
+@pytest.mark.parametrize("cv", ["prefit", 0.2, 3])
+def test_a_fit_that_fails_changes_nothing(digits, cv):
+    X, y = digits[:2]
+    first, other = GaussianNB().fit(X[:, :9], y), GaussianNB().fit(X, y == "two")
+    clf = PlugInClassifier(first, rule=TopK(2), cv=cv).fit(X[:, :9], y)
+    before = {name: value for name, value in vars(clf).items() if name.endswith("_")}
+    clf.set_params(estimator=other, rule=TopK(2.5))
+    with pytest.raises(TypeError, match="k must be an integer"):
+        clf.fit(X, y == "two")
+    assert {name: value for name, value in vars(clf).items() if name.endswith("_")} == before
+    assert clf.predict_set(X[:3, :9]).sum(1).tolist() == [2, 2, 2]
+
+
 def test_prefit_leaves_the_classifier_alone(digits):
     X, y, X_new, y_new = digits
     model = GaussianNB().fit(X, y)

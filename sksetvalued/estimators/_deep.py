@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import training
 from .._randomness import rng_state, seeded
+from .._validation import undone_if_raised
 from ..inputs import Inputs, is_image
 from ..networks import HEADS, build_network
 from ..networks._build import asked_normalization
@@ -433,13 +434,8 @@ class DeepEstimator(TakesSamples, BaseEstimator):
             resume = "warm_start" if self.warm_start and hasattr(self, "net_") else None
             if not in_pieces and resume is None:
                 self.__dict__.pop("net_", None)
-            before = dict(vars(self))
-            try:
+            with undone_if_raised(self):
                 yield resume
-            except BaseException:
-                vars(self).clear()
-                vars(self).update(before)
-                raise
 
     def _new_net(self, train, valid, n_outputs, epochs, resume, generator):
         criterion = self._checked_criterion(train, resume, generator)

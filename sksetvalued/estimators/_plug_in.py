@@ -20,7 +20,7 @@ from sklearn.utils.validation import (
 from .._arrays import as_labels, check_comparable
 from .._predict import class_scores, labels_of_sets, score_method, unwrap
 from .._sets import sets_of
-from .._validation import check_weights
+from .._validation import check_weights, undone_if_raised
 from ..rules import AverageK
 from ..rules._size import MOST_SEEN
 from ..training import HELD_OUT, split_per_class
@@ -152,8 +152,12 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             If a parameter has a wrong value.
         """
         self._check_parts()
-        if self._is_prefit():
-            return self._fit_prefit(X, y, sample_weight)
+        with undone_if_raised(self):
+            if self._is_prefit():
+                return self._fit_prefit(X, y, sample_weight)
+            return self._fit_anew(X, y, sample_weight, fit_params)
+
+    def _fit_anew(self, X, y, sample_weight, fit_params):
         share = self._held_out_share()
         if y is None:
             raise ValueError(
