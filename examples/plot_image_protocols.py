@@ -122,7 +122,7 @@ first = clone(cifar100).set_params(
     max_epochs=6,
     batch_size=32,
     lr_schedule=(4, 5),
-    backbone_params={"depth": 10, "growth": 12},
+    backbone_params={"depth": 7, "growth": 8},
 )
 first.fit(images[train, 4:36, 4:36], y[train])
 sets = first.predict_set(images[test, 4:36, 4:36])
