@@ -1,4 +1,7 @@
-"""Checks of scores, weights and sizes shared by the rules, the metrics and the estimators."""
+"""Checks of scores, weights and sizes, and what undoes a fit that fails one.
+
+The rules, the metrics and the estimators share them.
+"""
 
 import contextlib
 import inspect
@@ -15,14 +18,14 @@ NO_WEIGHT = "sample_weight is zero for every sample; give one a positive weight.
 
 
 @contextlib.contextmanager
-def undone_if_raised(estimator):
-    """Give an estimator back the attributes that it had, if something is raised."""
-    before = dict(vars(estimator))
+def undone_if_raised(model):
+    """Give an estimator or a rule back the attributes that it had, if something is raised."""
+    before = dict(vars(model))
     try:
         yield
     except BaseException:
-        vars(estimator).clear()
-        vars(estimator).update(before)
+        vars(model).clear()
+        vars(model).update(before)
         raise
 
 

@@ -1,6 +1,5 @@
 """What every rule shares: validation of scores, class indices and prior."""
 
-from contextlib import contextmanager
 from numbers import Integral
 
 import numpy as np
@@ -10,7 +9,13 @@ from sklearn.utils.validation import check_is_fitted
 from .._arrays import as_array, as_numbers
 from .._masks import row_blocks
 from .._sets import SetMask, set_sizes
-from .._validation import as_score_array, check_score_array, check_score_values, check_weights
+from .._validation import (
+    as_score_array,
+    check_score_array,
+    check_score_values,
+    check_weights,
+    undone_if_raised,
+)
 
 #: One that is smaller would take more samples than can be counted.
 SMALLEST_ERROR = 1e-12
@@ -67,7 +72,7 @@ class SetRule(BaseEstimator):
         self : object
         """
         y_score = check_score_array(y_score)
-        with self._as_before_on_error():
+        with undone_if_raised(self):
             self._begin(y_score.shape[1], y, sample_weight)
             self._take(y_score, y, sample_weight, total=len(y_score))
         return self
@@ -90,7 +95,7 @@ class SetRule(BaseEstimator):
         """
         y_score = check_score_array(y_score)
         if not self.__sklearn_is_fitted__():
-            with self._as_before_on_error():
+            with undone_if_raised(self):
                 self._begin(y_score.shape[1])
                 self._take(y_score, y, sample_weight, total=n_samples)
             return self
@@ -199,17 +204,6 @@ class SetRule(BaseEstimator):
     def _say_closed(self):
         self._closed = True
         vars(self).pop("_announced", None)
-
-    @contextmanager
-    def _as_before_on_error(self):
-        """Leave the rule as it was, fitted or not, where a calibration that starts anew fails."""
-        before = vars(self).copy()
-        try:
-            yield
-        except BaseException:
-            vars(self).clear()
-            vars(self).update(before)
-            raise
 
     def _begin(self, n_classes, y=None, sample_weight=None):
         """Check the parameters, and forget what was seen before."""
