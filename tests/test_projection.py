@@ -167,6 +167,18 @@ def test_leading_dimensions_are_rows_and_there_may_be_none():
 
 
 @pytest.mark.usefixtures("way")
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("project", [define, sparse_top])
+def test_rows_may_lie_in_memory_in_any_way(project):
+    columns = draw(5, 7).T
+    torch.set_warn_always(True)
+    try:
+        found = project(columns, 2)
+    finally:
+        torch.set_warn_always(False)
+    torch.testing.assert_close(found, project(columns.contiguous(), 2))
+
+
 def test_infinite_scores_win_and_rows_without_a_projection_are_nan_alone():
     scores = torch.tensor([[torch.inf, 1.0, 0.5, -torch.inf]])
     expected = torch.tensor([[1.0, 0.75, 0.25, 0.0]])

@@ -22,7 +22,7 @@ def find_threshold(scores, k):
     """Do what :func:`.reference.find_threshold` does, of rows whose values can be read."""
     k = k.expand(len(scores))[:, None]
     rank = k.ceil().clamp(1, scores.shape[1]).long()
-    below = _ascending(scores.detach(), rank)
+    below = _ascending(scores.detach().contiguous(), rank)
     entry = below.gather(1, rank - 1)
     entry += below[:, [0, -1]].clamp(0, 0).sum(1, keepdim=True)  # NaN stands at the ends
     # Beyond, an entry is 0 or 1 whatever the threshold.

@@ -47,7 +47,7 @@ def find_offset(below, k):
 
 def find_threshold(scores, k):
     """Return the threshold of rows in two terms: the entry of rank ceil(k), and the rest."""
-    ordered = scores.sort(-1, descending=True).values.to(k.dtype)
+    ordered = scores.contiguous().sort(-1, descending=True).values.to(k.dtype)
     sizes = k[..., None]
     rank = sizes.ceil().clamp(1, scores.shape[-1]).long()
     entry = ordered.gather(-1, rank.expand(*scores.shape[:-1], 1) - 1)
