@@ -61,8 +61,9 @@ class ColumnScale(nn.Module):
 
     def __init__(self, mean, scale):
         super().__init__()
-        self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.float64))
-        self.register_buffer("scale", torch.as_tensor(scale, dtype=torch.float32))
+        # Copies, which keep no larger tensor alive, of which these may be a part.
+        self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.float64).clone())
+        self.register_buffer("scale", torch.as_tensor(scale, dtype=torch.float32).clone())
 
     def forward(self, x):
         """Return the scaled batch, in the precision of `scale`."""
