@@ -17,6 +17,7 @@ def code_of(page):
     return "\n".join(re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE))
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if code_of(page)], ids=lambda page: page.stem
 )
