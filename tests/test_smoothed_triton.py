@@ -135,7 +135,7 @@ def test_agrees_with_the_definition_in_long_rows(n_classes, k, tau):
 @on_device
 @pytest.mark.parametrize("k", [64, pytest.param(290, marks=slow)])
 def test_the_largest_rank_of_few_rows(few_lanes, k):
-    scores = awkward_scores(300)[[3, 5]]
+    scores = awkward_scores(300)[[3, 5] if k > 64 else [5]]
     check(scores, scores.argsort(1)[:, 150], k, 0.1)
 
 
@@ -183,22 +183,27 @@ def test_classes_may_be_out(few_lanes):
 
 
 @on_device
-@pytest.mark.parametrize("place", [3, 5])
-def test_nan_is_not_hidden(few_lanes, place):
+def test_nan_is_not_hidden(few_lanes):
+    """Neither that of the true class nor that of another."""
     for n_classes in (20, 400):
-        scores = awkward_scores(n_classes)[:2].requires_grad_()
+        scores = awkward_scores(n_classes)[:3].requires_grad_()
         with torch.no_grad():
-            scores[1, place] = torch.nan
-        target = torch.tensor([3, 3], device=DEVICE)
+            scores[1, 3] = scores[2, 5] = torch.nan
+        target = torch.tensor([3, 3, 3], device=DEVICE)
         values = kernels.SmoothedHinge.apply(scores, target, 5, 0.5, 1.0)
-        assert values.isnan().tolist() == [False, True]
+        assert values.isnan().tolist() == [False, True, True]
         values.sum().backward()
-        assert scores.grad.isnan().any(1).tolist() == [False, True]
+        assert scores.grad.isnan().any(1).tolist() == [False, True, True]
 
 
 @on_device
-@pytest.mark.parametrize("strided", [False, True])
-@pytest.mark.parametrize("n_classes", [9, 300])
+@pytest.mark.parametrize(
+    ("n_classes", "strided"),
+    [
+        *[(9, False), (300, True)],
+        *(pytest.param(*case, marks=slow) for case in ((9, True), (300, False))),
+    ],
+)
 def test_derivatives_of_the_loss_are_those_of_torch(few_lanes, dispatched, n_classes, strided):
     loss = SmoothedTopKHingeLoss(k=3, tau=0.7, margin=0.5, reduction="none")
     target = torch.tensor([0, 5, 8], device=DEVICE)
@@ -221,8 +226,9 @@ def test_rows_may_be_strided_or_in_half_precision_or_absent(dispatched):
     loss = SmoothedTopKHingeLoss(k=3, reduction="none")
     wide = awkward_scores(30)
     target = torch.arange(7, device=DEVICE)
-    assert torch.equal(loss(wide[:, 5:25], target), loss(wide[:, 5:25].clone(), target))
-    first, two = wide.T[:2], target[:2]
+    two, part = target[:2], wide[:2, 5:25]
+    assert torch.equal(loss(part, two), loss(part.clone(), two))
+    first = wide[:4].T[:2]
     assert torch.equal(loss(first, two), loss(first.contiguous(), two))
     half = wide[:2].bfloat16()
     assert torch.equal(loss(half, two), loss(half.float(), two))

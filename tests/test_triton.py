@@ -195,10 +195,10 @@ def test_nan_is_above_all_as_for_torch():
 @on_device
 def test_scores_may_be_strided_or_in_half_precision():
     wide = random_scores(3, 90)
-    check_against_dense(wide[:, 5:25], 3, 0.5, 1)
-    check_against_dense(wide.T[:3], 2, 0.5, 1)
+    check_against_dense(wide[:2, 5:25], 3, 0.5, 1)
+    check_against_dense(wide.T[:2], 2, 0.5, 1)
     for dtype in (torch.float16, torch.bfloat16):
-        check_against_dense(wide[:, :20].to(dtype), 3, 0.5, 2)
+        check_against_dense(wide[:2, :20].to(dtype), 3, 0.5, 1)
 
 
 @on_device
