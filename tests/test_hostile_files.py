@@ -123,8 +123,8 @@ class TestCatalogue:
 
     def test_a_sample_of_the_catalogue(self, good, whole, seen, of_skops):
         reports = self.reports(
-            *((good, "file", 89, 0), (good, "skops", 211, 7), (whole, "whole", 499, 3)),
-            *((seen, "images", 211, 5), (of_skops["a plug-in"], "schema", 211, 3)),
+            *((good, "file", 211, 0), (good, "skops", 421, 7), (whole, "whole", 997, 3)),
+            *((seen, "images", 421, 5), (of_skops["a plug-in"], "schema", 421, 3)),
         )
         for report in reports:
             self.check(report)
