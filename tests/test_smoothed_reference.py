@@ -155,9 +155,10 @@ def function(request):
 
 
 def test_derivatives_of_both_orders_are_those_of_finite_differences(function):
+    """Those of the second order for one row; transforms of more rows have the Hessian."""
     scores = draw(2, 9).requires_grad_()
     assert gradcheck(function, (scores,))
-    assert gradgradcheck(function, (scores,))
+    assert gradgradcheck(function, (scores[:1].detach().requires_grad_(),))
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
