@@ -87,6 +87,8 @@ def project_by_bisection(scores, k):
     low, high = scores.min(-1) - 1, scores.max(-1)
     for _ in range(200):
         middle = (low + high) / 2
+        if ((middle == low) | (middle == high)).all():
+            break
         too_low = np.clip(scores - middle[:, None], 0, 1).sum(-1) >= k
         low, high = np.where(too_low, middle, low), np.where(too_low, high, middle)
     return np.clip(scores - high[:, None], 0, 1)
