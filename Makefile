@@ -2,8 +2,9 @@
 PYTHON ?= python
 HOSTILE = $(CURDIR)/build/hostile
 PIP = $(PYTHON) -m pip
-# The tests of what kernels compute where there are some.
-OF_KERNELS = $(filter-out %_mixed.py, $(wildcard tests/test_losses_*.py tests/test_operators_*.py)) tests/test_projection.py tests/test_sparse_top.py
+# The tests of what kernels compute where there are some, and of what an estimator learns by it.
+OF_KERNELS = $(filter-out %_mixed.py, $(wildcard tests/test_losses_*.py tests/test_operators_*.py)) tests/test_projection.py
+OF_KERNELS += $(addprefix tests/test_sparse_top.py::test_, learns_labels_that_are_half_spaces samples_without_labels_teach_the_size bird_songs_are_told_apart)
 SPHINX = $(PYTHON) -m sphinx -W --keep-going -E -q
 export OMP_NUM_THREADS ?= 1
 
@@ -27,7 +28,7 @@ test:  ## Run the tests and the doctests.
 	$(PYTHON) -m pytest
 
 test-without-kernels:  ## Run the tests of losses and operators as if no compiler had been found.
-	SKSETVALUED_KERNELS=0 $(PYTHON) -m pytest $(OF_KERNELS) --deselect tests/test_sparse_top.py::test_scikit_learn_checks
+	SKSETVALUED_KERNELS=0 $(PYTHON) -m pytest $(OF_KERNELS)
 
 test-slow:  ## Run the statistical and long tests.
 	$(PYTHON) -m pytest -m slow -n 0 --timeout 1800

@@ -80,7 +80,7 @@ def test_smoothed_hinge_equals_the_enumerated_subsets(tau):
         ]
         make = partial(SmoothedTopKHingeLoss, k, tau=tau, margin=0.7)
         assert_equals_reference(make, values, scores, target)
-        assert_gradients(make(reduction="none"), scores, target)
+        assert_gradients(make(reduction="none"), scores[:2], target[:2])
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.4])
