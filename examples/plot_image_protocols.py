@@ -152,9 +152,9 @@ second = clone(plantnet).set_params(
     backbone="convnet",
     weights=None,
     epsilon=0.1,
-    max_epochs=8,
+    max_epochs=6,
     lr=1e-2,
-    lr_schedule=(6, 7),
+    lr_schedule=(4, 5),
     transform={"train": v2.RandomCrop(32), "eval": v2.FiveCrop(32)},
 )
 second.fit(paths[tail], y[tail])
