@@ -888,3 +888,15 @@ def test_bird_songs_are_told_apart(shared_data):
     common[:, clf.class_counts_.argmax()] = 1
     floor = f1_score(Y[test], common, average="micro")
     assert f1_score(Y[test], clf.predict(X[test]), average="micro") > floor + 0.1
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int64, np.float32])
+def test_zeros_that_a_sparse_indicator_stores_stay_where_they_are(dtype):
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(40, 3)), sp.csr_array(np.ones((40, 4), dtype))
+    Y.data[:] = rng.random(160) < 0.5
+    before = Y.toarray()
+    clf = quick(max_epochs=1).fit(X, Y).partial_fit(X, Y)
+    clf.score(X, Y)
+    np.testing.assert_array_equal(Y.toarray(), before)
+    assert Y.nnz == 160

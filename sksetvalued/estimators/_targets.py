@@ -100,7 +100,7 @@ def _from_indicator(y):
             f"y must be an indicator of zeros and ones, got other values such as {bad}. Pass "
             "label sets as a list of sets, or one label per sample as a 1-D array."
         )
-    indicator = sp.csr_array(y, dtype=np.float32)
+    indicator = sp.csr_array(y, dtype=np.float32, copy=True)  # what follows changes it
     indicator.sum_duplicates()
     indicator.eliminate_zeros()
     if (indicator.data != 1).any():
