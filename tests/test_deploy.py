@@ -302,10 +302,11 @@ def test_a_whole_pipeline_is_one_file(tmp_path, last):
     assert json.loads(classes) == pipeline.classes_.tolist()
 
 
-def test_a_plug_in_and_a_search_are_one_file(tmp_path):
+@pytest.mark.parametrize("rule", [PointwiseError(0.3), pytest.param(AverageK(1.5), marks=slow)])
+def test_a_plug_in_and_a_search_are_one_file(tmp_path, rule):
     runtime = pytest.importorskip("onnxruntime", reason="extra 'onnx' is not installed")
     pytest.importorskip("skl2onnx", reason="extra 'onnx' is not installed")
-    plug_in = PlugInClassifier(LogisticRegression(max_iter=300), AverageK(1.5)).fit(X / 16, y)
+    plug_in = PlugInClassifier(LogisticRegression(max_iter=300), rule).fit(X / 16, y)
     pipeline = make_pipeline(StandardScaler(), plug_in)
     search = GridSearchCV(pipeline, {"pluginclassifier__cv": [None]}, cv=2).fit(X / 16, y)
     for model in (plug_in, search):
@@ -341,6 +342,35 @@ def test_the_estimator_is_left_as_it_is():
     to_torch(model).to(torch.float16)
     np.testing.assert_array_equal(model.predict_proba(samples), before)
     assert all(p.requires_grad for p in model.net_.module_.parameters())
+
+
+def test_a_module_shares_nothing_with_the_estimator_and_stays_in_evaluation():
+    params = {"class_weight": "balanced", "max_epochs": 1, "random_state": 0}
+    rule = {"objective": "macro", "rule_params": {"prior": np.linspace(0.5, 1.5, 10)}}
+    balanced = AverageKClassifier(2, **params, **rule).fit(X[: len(images)], y[: len(images)])
+    by_class = PlugInClassifier(balanced, AverageError(0.3, coverage="class"), cv="prefit")
+    for model in (balanced, by_class.fit(X, y), fitted("average-k, bounds, images")[0]):
+        samples = images if model not in (balanced, by_class) else X
+        before = model.predict_set(samples)
+        module = to_torch(model)
+        for tensor in module.state_dict().values():
+            assert tensor.is_contiguous()  # or files would not hold it as it is
+            tensor.zero_()
+        np.testing.assert_array_equal(model.predict_set(samples), before)
+        assert not any(part.training for part in nn.Sequential(module).train()[0].modules())
+
+
+def test_a_module_has_the_rule_that_was_calibrated():
+    scores = np.random.default_rng(0).dirichlet(np.ones(6), 200)
+    for rule, change in (
+        (TopK(2), {"k": 4}),
+        (AverageK(2), {"max_size": 1}),
+        (PointwiseError(0.4), {"error": 0.9}),
+        (AverageError(0.3), {"coverage": "class"}),
+    ):
+        rule.fit(scores, np.arange(200) % 6).set_params(**change)
+        found = rule_module(rule)(torch.from_numpy(scores))
+        np.testing.assert_array_equal(found, rule.predict_set(scores))
 
 
 def test_rows_with_nan_get_an_empty_set():

@@ -60,7 +60,7 @@ def until_sum(proba, wanted):
     """Mark the largest probabilities of each row until their sum reaches `wanted`."""
     ordered = proba.topk(proba.shape[1], dim=1).values
     n_short = (ordered.cumsum(1) < wanted).long().sum(1, keepdim=True)
-    return top_sizes(proba, (n_short + 1).clamp(max=proba.shape[1]))
+    return top_sizes(proba, (n_short + 1).clamp(1, proba.shape[1]))
 
 
 def project(scores, k):

@@ -27,11 +27,11 @@ class _Probabilities(nn.Module):
     def __init__(self, model):
         super().__init__()
         shift = np.broadcast_to(model._log_shift, len(model.classes_))
-        self.register_buffer("shift", torch.as_tensor(np.array(shift, dtype=np.float64)))
-        smoothed = torch.from_numpy(model._log_smoothing) if model._label_smoothing else None
+        self.register_buffer("shift", torch.from_numpy(np.array(shift, dtype=np.float64)))
+        smoothed = torch.tensor(model._log_smoothing) if model._label_smoothing else None
         self.register_buffer("log_added", smoothed)
         weight = np.zeros(1) if model._log_label_weight is None else model._log_label_weight
-        self.register_buffer("log_weight", torch.from_numpy(weight))
+        self.register_buffer("log_weight", torch.tensor(weight))
 
     def forward(self, scores):
         log_proba = torch.log_softmax(scores.double() + self.shift, 1)
@@ -104,8 +104,8 @@ class _LabelsAboveThreshold(nn.Module):
 class SetModule(nn.Module):
     """A trained network and the rule behind it: from a batch to sets.
 
-    Made by :func:`to_torch`. Parameters do not require gradients, and the module is in evaluation
-    mode; it moves between devices like any other.
+    Made by :func:`to_torch`. Parameters do not require gradients, and the module stays in
+    evaluation mode, also inside a module that is trained; it moves between devices like any other.
 
     Parameters
     ----------
@@ -119,11 +119,16 @@ class SetModule(nn.Module):
 
     def __init__(self, network, criterion, sets, dtype):
         super().__init__()
-        self.network = network.to(dtype)
+        # Files hold weights in the order of their shape.
+        self.network = network.to(dtype).to(memory_format=torch.contiguous_format)
         self.criterion = criterion
         self.sets = sets
         self.dtype = dtype
         self.requires_grad_(False).eval()
+
+    def train(self, mode=True):
+        """Stay in evaluation mode, whatever `mode` is."""
+        return super().train(False)
 
     def forward(self, X):
         """Return the sets and the scores of a batch.

@@ -25,8 +25,8 @@ class _RuleModule(nn.Module):
         self._keep("prior", prior)
 
     def _keep(self, name, value):
-        value = None if value is None else torch.as_tensor(value, dtype=torch.float64)
-        self.register_buffer(name, value)
+        value = None if value is None else np.array(value, dtype=np.float64)
+        self.register_buffer(name, None if value is None else torch.from_numpy(value))
 
     def rank(self, scores):
         """Return what the rule ranks and thresholds."""
@@ -38,7 +38,7 @@ class _RuleModule(nn.Module):
 class _TopK(_RuleModule):
     def __init__(self, rule):
         super().__init__(rule)
-        self.k = int(rule.k)
+        self.k = rule._k
 
     def forward(self, scores):
         return _masks.top_k(self.rank(scores), self.k)
@@ -58,7 +58,7 @@ class _Pointwise(_RuleModule):
     def __init__(self, rule):
         super().__init__(rule)
         # As in the rule, a sum that falls short by rounding reaches.
-        self._keep("wanted", 1 - rule.error - 8 * np.finfo(np.float64).eps)
+        self._keep("wanted", 1 - rule._error - 8 * np.finfo(np.float64).eps)
 
     def forward(self, scores):
         return _masks.until_sum(scores.exp() if self.log_scores else scores, self.wanted)
@@ -85,12 +85,12 @@ def _(rule: TopK):
 
 @rule_module.register
 def _(rule: AverageK):
-    return _Threshold(rule, rule.threshold_, rule.min_size, rule.max_size)
+    return _Threshold(rule, rule.threshold_, *rule._bounds)
 
 
 @rule_module.register
 def _(rule: AverageError):
-    by_class = rule.coverage == "class"
+    by_class = rule._promise[1] == "class"
     return _Threshold(rule, rule.thresholds_ if by_class else rule.threshold_)
 
 
