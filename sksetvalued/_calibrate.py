@@ -150,6 +150,12 @@ def merge_parts(model, parts):
     inner._rule()._begin(len(inner.classes_))._check_part(rule)
     for part in parts:
         rule.merge(part)
+    n_given = rule.n_samples_seen_ + rule._n_left_out
+    if rule._announced not in (None, n_given):
+        raise ValueError(
+            f"parts hold {n_given} samples, where n_samples={rule._announced} was "
+            "said to calibrate_part: give all parts, and say n_samples of all of them together."
+        )
     return _take_rule(model, rule)
 
 

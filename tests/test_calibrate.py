@@ -15,7 +15,9 @@ from sksetvalued import (
     PlugInClassifier,
     TopKClassifier,
     calibrate,
+    calibrate_part,
     cross_val_predict_set,
+    merge_parts,
     predict_set,
 )
 from sksetvalued.rules import AverageError, AverageK, TopK
@@ -121,3 +123,38 @@ def test_a_class_that_a_fold_lacks_is_in_none_of_its_sets(data):
     assert (sets.sum(1) == 3).all()
     with pytest.raises(ValueError, match="each sample exactly once"):
         cross_val_predict_set(PlugInClassifier(GaussianNB(), TopK(3)), X, y, cv=ShuffleSplit(3))
+
+
+@pytest.mark.parametrize("rule", [None, AverageK(2), AverageError(0.2)])
+def test_samples_of_weight_zero_may_fill_a_batch(data, rule):
+    X, y, X_new, y_new = data
+    model = AverageKClassifier(2, max_epochs=1, random_state=0)
+    model = (model if rule is None else PlugInClassifier(GaussianNB(), rule, cv=0.5)).fit(X, y)
+    rows = np.array_split(np.arange(300), 3)
+    y_new = None if rule is None or not rule.requires_y else np.array(list("abcdefghij"))[y_new]
+    labels = None if y_new is None else y_new[:300]
+    weight = np.arange(300.0) % 3
+    weight[:100] = 0
+    expected = calibrate(model, X_new[:300], labels, sample_weight=weight).rule_.threshold_
+    for n_samples in (300, None):
+        batches = iter([X_new[part] for part in rows])
+        calibrate(model, batches, labels, sample_weight=weight, n_samples=n_samples)
+        assert model.rule_.threshold_ == expected
+        parts = [
+            calibrate_part(model, X_new[i], None if labels is None else labels[i], weight[i], n)
+            for i, n in zip(rows, [n_samples] * 3)
+        ]
+        assert merge_parts(model, parts).rule_.threshold_ == expected
+    batches = iter([X_new[part] for part in rows])
+    with pytest.raises(ValueError, match="sample_weight is zero for every sample"):
+        calibrate(model, batches, labels, sample_weight=0 * weight)
+
+
+def test_a_part_that_is_missing_is_told(data):
+    X, y, X_new, _ = data
+    model = PlugInClassifier(GaussianNB(), AverageK(2), cv=2).fit(X, y)
+    before = model.rule_
+    parts = [calibrate_part(model, X_new[i : i + 50], n_samples=150) for i in (0, 50)]
+    with pytest.raises(ValueError, match="parts hold 100 samples, where n_samples=150"):
+        merge_parts(model, parts)
+    assert model.rule_ is before

@@ -271,10 +271,15 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         """Return a rule, not closed, that has seen batches (X, y, sample_weight)."""
         check_is_fitted(self)
         self._check_parts()
-        rule = self._rule()
-        for batch in batches:
-            y_score, columns, weight = self._calibration_scores(*batch)
-            rule.partial_fit(y_score, columns, weight, n_samples=n_samples)
+        rule = self._rule()._begin(len(self.classes_))
+        for X, y, sample_weight in batches:
+            n_left_out = _num_samples(X)
+            weight = check_weights(sample_weight, n_left_out, complete=False)
+            if weight is None or weight.any():
+                given = self._calibration_scores(X, y, weight)
+                n_left_out -= len(given[0])
+                rule.partial_fit(*given, n_samples=n_samples)
+            rule._n_left_out += n_left_out
         return rule
 
     def _calibration_scores(self, X, y, sample_weight):

@@ -256,7 +256,8 @@ class SparseTopClassifier(PlainState, DeepLabelSetClassifier, rule=AverageK):
         rule = self._rule()
         for X, _, sample_weight in batches:
             inputs = self._check_inputs(X)
-            self._feed(rule, inputs, self._check_weights(sample_weight, len(inputs)), n_samples)
+            weight = self._check_weights(sample_weight, len(inputs), complete=False)
+            self._feed(rule, inputs, weight, n_samples)
         return rule
 
     def _feed(self, rule, inputs, weight, n_samples):

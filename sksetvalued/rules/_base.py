@@ -10,6 +10,7 @@ from .._arrays import as_array, as_numbers
 from .._masks import row_blocks
 from .._sets import SetMask, set_sizes
 from .._validation import (
+    NO_WEIGHT,
     as_score_array,
     check_score_array,
     check_score_values,
@@ -46,8 +47,9 @@ class SetRule(BaseEstimator):
     _mark_checks_values = False
     #: Whether scores of different samples are compared, so that a constant of each matters.
     _compares_samples = True
-    #: Number of samples of all chunks together, announced while there are more to come.
-    _announced = None
+    #: While there are more samples to come: how many all chunks hold together, where announced,
+    #: and how many of weight zero were kept from the rule.
+    _announced, _n_left_out = None, 0
 
     @property
     def requires_proba(self):
@@ -149,6 +151,7 @@ class SetRule(BaseEstimator):
         for other in others:
             self._merge(other)
             self.n_samples_seen_ += other.n_samples_seen_
+            self._n_left_out += other._n_left_out
             if other._announced is not None:
                 self._announced = other._announced
             del other.n_classes_
@@ -198,20 +201,28 @@ class SetRule(BaseEstimator):
     def _finish(self):
         """Say that there are no more chunks."""
         if not self._closed:
+            if not self.n_samples_seen_:
+                raise ValueError(NO_WEIGHT)
             self._close()
             self._say_closed()
 
     def _say_closed(self):
         self._closed = True
-        vars(self).pop("_announced", None)
+        self._expect_no_more()
+
+    def _expect_no_more(self):
+        for name in ("_announced", "_n_left_out"):
+            vars(self).pop(name, None)
 
     def _begin(self, n_classes, y=None, sample_weight=None):
         """Check the parameters, and forget what was seen before."""
+        if not isinstance(self.log_scores, bool | np.bool_):
+            raise TypeError(f"log_scores must be True or False, got {self.log_scores!r}.")
         self._check_params(n_classes)
         self._set_prior(n_classes, y, sample_weight)
         self._start(n_classes)
         self._closed = False
-        vars(self).pop("_announced", None)
+        self._expect_no_more()
         self.n_classes_ = n_classes
         self.n_samples_seen_ = 0
         return self
@@ -409,7 +420,7 @@ def class_prior(prior, n_classes, y=None, sample_weight=None):
         y = check_class_indices(y, len(y), n_classes)
         prior = np.bincount(y, weights=weight, minlength=n_classes)
         prior = prior / prior.sum()
-    prior = as_numbers(prior, "prior")
+    prior = as_numbers(prior, "prior").copy()
     if prior.shape != (n_classes,):
         raise ValueError(f"prior must have shape ({n_classes},), got {prior.shape}.")
     if not (np.isfinite(prior).all() and (prior > 0).all()):
