@@ -25,13 +25,18 @@ def largest_count(share, total):
 
 
 def between(upper, lower):
-    """Return a float64 in (lower, upper], the midpoint where there is one."""
+    """Return a number in (lower, upper], the midpoint where there is one.
+
+    In their precision, in which scores are compared with it, it is above the lower one too.
+    """
+    dtype = np.result_type(lower) if upper is None else np.result_type(upper, lower)
     if upper is None:
-        return float(np.nextafter(np.float64(lower), np.inf))
+        with np.errstate(under="ignore"):
+            return float(np.nextafter(lower, dtype.type(np.inf)))
     if lower == -np.inf:
         return float(upper)
     middle = np.float64(upper) / 2 + np.float64(lower) / 2
-    return float(middle) if lower < middle <= upper else float(upper)
+    return float(middle) if lower < dtype.type(middle) <= upper else float(upper)
 
 
 class AverageSizeSelector:

@@ -1,7 +1,6 @@
 """Top-k and threshold masks with scikit-learn's tie rule, in NumPy and by blocks of rows."""
 
 import numpy as np
-import torch
 
 from ._arrays import to_tensor
 from ._validation import check_score_values
@@ -81,7 +80,7 @@ def _mark_by_selection(y_score, k, mask):
     values, places = top_k(to_tensor(y_score), k + 1)
     values = values.numpy()
     check_score_values(values[:, :1])
-    torch.from_numpy(mask).scatter_(1, places[:, :k], True)
+    np.put_along_axis(mask, places[:, :k].numpy(), True, axis=1)
     return values[:, k - 1 : k], values[:, k - 1] == values[:, k]
 
 

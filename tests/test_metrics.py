@@ -329,3 +329,13 @@ def test_labels_may_be_objects(values):
     for y_true in values:
         for labels in values:
             assert top_k_accuracy_score(y_true, y_score, k=2, labels=labels[:3]) == expected
+
+
+@pytest.mark.parametrize("score", [top_k_accuracy_score, average_k_accuracy_score])
+def test_labels_of_one_column_are_in_order(score):
+    y_true, y_score = [0, 1, 1, 0, 1], [0.2, 0.8, 0.4, 0.5, 0.9]
+    assert score(y_true, y_score, k=1, labels=[0, 1]) == score(y_true, y_score, k=1)
+    with pytest.raises(
+        ValueError, match="labels must be in order where the scores are one column"
+    ):
+        score(y_true, y_score, k=1, labels=[1, 0])

@@ -46,3 +46,17 @@ def test_bad_arguments_are_named(counts, max_margin, message):
 def test_margin_must_be_a_number():
     with pytest.raises(TypeError, match="max_margin must be a number"):
         class_margins([1, 2], "large")
+
+
+@pytest.mark.filterwarnings("error")
+def test_counts_may_be_arrays_of_any_kind():
+    counts = np.array([16, 1, 81])
+    frozen, big = counts.copy(), counts.astype(">i8")
+    frozen.flags.writeable = False
+    backwards = counts[::-1].copy()[::-1]
+    others = [counts.astype(dtype) for dtype in (np.uint8, np.uint16, np.uint64, object)]
+    expected = class_margins([16, 1, 81], 0.6)
+    for given in (frozen, big, backwards, *others):
+        torch.testing.assert_close(class_margins(given, 0.6).float(), expected)
+    assert class_margins(counts.astype(np.uint16), 0.6).dtype == torch.float32
+    assert class_margins(counts.astype(">f8"), 0.6).dtype == torch.float64

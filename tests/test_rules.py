@@ -684,3 +684,38 @@ def test_rules_reach_the_bayes_coverage_and_macro_beats_micro(k):
         assert coverage[rule, "micro", "micro"] > coverage[rule, "macro", "micro"] + 0.01
     for objective in ("micro", "macro"):
         assert coverage[AverageK, objective, objective] > coverage[TopK, objective, objective]
+
+
+@pytest.mark.parametrize("rule", [TopK(1), AverageK(1.5), AverageError(0.3)])
+def test_a_prior_that_changes_later_changes_nothing(rule):
+    prior = np.array([0.7, 0.2, 0.1])
+    scores = np.random.default_rng(0).dirichlet(np.ones(3), 100)
+    rule = clone(rule).set_params(objective="macro", prior=prior).fit(scores, np.arange(100) % 3)
+    before = rule.predict_set(scores)
+    prior[:] = prior[::-1].copy()
+    np.testing.assert_array_equal(rule.predict_set(scores), before)
+
+
+@pytest.mark.parametrize("rule", [TopK(1), AverageK(1.5), AverageError(0.3), PointwiseError(0.3)])
+def test_log_scores_is_true_or_false(rule):
+    with pytest.raises(TypeError, match="log_scores must be True or False, got 'False'"):
+        clone(rule).set_params(log_scores="False").fit(np.full((2, 3), 0.3), [0, 1])
+
+
+def test_a_threshold_of_single_precision_is_compared_in_it():
+    rng = np.random.default_rng(0)
+    pair = np.nextafter(np.float32(1), np.float32([0, 2]))
+    for scores in (rng.choice(pair, (40, 3)), rng.normal(size=(40, 3)).astype(np.float32)):
+        for k in (0.5, 1.2, 2.9):
+            threshold = average_k_threshold(scores, k)
+            assert (scores >= threshold).sum(1).mean() <= k
+            np.testing.assert_array_equal(
+                AverageK(k).fit(scores).predict_set(scores), scores >= threshold
+            )
+
+
+def test_masks_may_be_written_backwards():
+    scores = np.random.default_rng(0).normal(size=(40, 200))
+    out = np.zeros(scores.shape, bool)[::-1]
+    rule = TopK(3).fit(scores)
+    np.testing.assert_array_equal(rule.predict_set(scores, out=out), rule.predict_set(scores))

@@ -376,6 +376,11 @@ def _encode(y_true, labels, shape, binary=False):
     ordered = labels[order]
     if (ordered[1:] == ordered[:-1]).any():
         raise ValueError("labels must be distinct, but one occurs twice.")
+    if binary and (order != [0, 1]).any():
+        raise ValueError(
+            "labels must be in order where the scores are one column, that of the greater label, "
+            f"got {labels.tolist()}: pass {ordered.tolist()}, or a column for each label."
+        )
     at = np.minimum(np.searchsorted(ordered, y_true), len(labels) - 1)
     return y_true, np.where(ordered[at] == y_true, order[at], -1), labels
 

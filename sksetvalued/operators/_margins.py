@@ -1,5 +1,6 @@
 """Margins that grow as classes get rare."""
 
+import numpy as np
 import torch
 
 from ._checks import check_number
@@ -10,6 +11,8 @@ __all__ = ["class_margins"]
 def check_class_counts(class_counts):
     """Return the counts of the classes as a tensor; raise unless all are finite and positive."""
     try:
+        if hasattr(class_counts, "__array__") and not isinstance(class_counts, torch.Tensor):
+            class_counts = _plain_array(class_counts)
         counts = torch.as_tensor(class_counts)
     except (RuntimeError, TypeError, ValueError) as error:
         raise ValueError(
@@ -30,6 +33,13 @@ def check_class_counts(class_counts):
                 f"{counts[wrong].tolist()}; drop these classes or give them samples."
             )
     return counts
+
+
+def _plain_array(counts):
+    """Return a copy of an array of a type, and in an order, that torch takes."""
+    counts = np.array(counts, order="C")
+    others = {"u": np.int64, "O": np.float64}
+    return counts.astype(others.get(counts.dtype.kind, counts.dtype.newbyteorder("=")))
 
 
 def class_margins(class_counts, max_margin):
