@@ -1,6 +1,7 @@
 """Arrays of what is given, of numbers or of labels; the errors name the parameter."""
 
 import datetime
+from contextlib import nullcontext
 from numbers import Number
 
 import numpy as np
@@ -72,6 +73,12 @@ def to_tensor(array):
     """
     array = np.require(array, requirements=["C", "W"])
     return torch.from_numpy(array.copy() if min(array.strides, default=0) < 0 else array)
+
+
+def on_the_processor():
+    """Return a context in which new tensors are on the processor, whatever torch's default is."""
+    elsewhere = torch.get_default_device().type != "cpu"
+    return torch.device("cpu") if elsewhere else nullcontext()
 
 
 def as_numbers(values, name, dtype=np.float64):

@@ -186,6 +186,11 @@ def _batches(model, X, y, sample_weight, n_samples=None):
     for batch in X:
         _, batch = unwrap(model, batch)
         stop = start + _n_samples(batch)
+        if n_samples is not None and stop > n_samples:
+            raise ValueError(
+                f"X yielded {stop} samples or more, but n_samples={n_samples}: it is the number "
+                "of samples of all batches together."
+            )
         rows = slice(start, stop)
         yield batch, *(None if a is None else a[rows] for a in (y, sample_weight))
         start = stop

@@ -19,7 +19,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import sksetvalued
-from sksetvalued import AverageKClassifier, TopKClassifier, predict_labels, predict_set
+from sksetvalued import (
+    AverageKClassifier,
+    SparseTopClassifier,
+    TopKClassifier,
+    predict_labels,
+    predict_set,
+)
 from sksetvalued.losses import LOSSES, CrossEntropyLoss
 from sksetvalued.metrics import (
     average_k_scorer,
@@ -233,6 +239,24 @@ def test_a_seed_makes_fits_identical_also_in_workers(estimator, data):
     )
     for other in (_fit_and_describe(estimator, X, y), *others):
         assert all(np.array_equal(a, b) for a, b in zip(here, other, strict=True))
+
+
+def test_the_default_device_of_torch_changes_nothing(data):
+    X, y = data
+    images = (X[:40].repeat(20, axis=1).reshape(40, 1, 10, 10) * 10).astype(np.uint8)
+    indicator = np.eye(N_CLASSES, dtype=int)[np.unique(y, return_inverse=True)[1]]
+    labels = SparseTopClassifier(size="threshold", random_state=0)
+    for estimator, samples, target in (
+        (BOTH[0], X, y),
+        (BOTH[1], images, y[:40]),
+        (labels, X, indicator),
+    ):
+        clf = fast(estimator, device="cpu")
+        expected = clf.fit(samples, target).predict_set(samples)
+        with torch.device("meta"):
+            found = clone(clf).fit(samples, target).predict_set(samples)
+            np.testing.assert_array_equal(clf.predict_set(samples), expected)
+        np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("estimator", BOTH)

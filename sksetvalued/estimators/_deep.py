@@ -16,6 +16,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from .. import training
+from .._arrays import on_the_processor
 from .._randomness import rng_state, seeded
 from .._validation import undone_if_raised
 from ..inputs import Inputs, is_image
@@ -429,7 +430,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         The attributes are then as they were, but for the network where one was fitted anew.
         Yields "warm_start" where the network of before is trained further, else None.
         """
-        with training.over_processes():
+        with training.over_processes(), on_the_processor():
             self._validate_params()
             resume = "warm_start" if self.warm_start and hasattr(self, "net_") else None
             if not in_pieces and resume is None:
@@ -565,6 +566,15 @@ class DeepEstimator(TakesSamples, BaseEstimator):
 
     def _iter_scores(self, X, largest_chunk=None):
         """Yield the scores of X (or of its inputs) in arrays of shape (n_chunk, n_outputs)."""
+        chunks = self._iter_outputs(X, largest_chunk)
+        while True:
+            with on_the_processor():  # not where they go to
+                scores = next(chunks, None)
+            if scores is None:
+                return
+            yield scores
+
+    def _iter_outputs(self, X, largest_chunk):
         check_is_fitted(self)
         inputs = X if isinstance(X, Inputs) else self._check_inputs(X)
         if largest_chunk is None:

@@ -127,7 +127,9 @@ def _reaches(below, n_sizes):
         ones, last = torch.searchsorted(below, reach - 1), torch.searchsorted(below, reach)
         return ones + (last - ones) * reach - (sums.gather(1, last) - sums.gather(1, ones))
 
-    k = torch.arange(1.0, n_sizes + 1, dtype=below.dtype).repeat(len(below), 1)
+    k = torch.arange(1.0, n_sizes + 1, dtype=below.dtype, device=below.device).repeat(
+        len(below), 1
+    )
     reach, reached, slope = torch.zeros_like(k), torch.zeros_like(k), 0
     for points, sign in ((below, 1), (below + 1, -1)):
         totals = total(points)

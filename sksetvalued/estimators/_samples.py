@@ -6,7 +6,7 @@ import torch
 from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import validate_data
 
-from .._arrays import as_array
+from .._arrays import as_array, on_the_processor
 from .._validation import check_weights
 from ..inputs import (
     Stream,
@@ -35,18 +35,19 @@ class TakesSamples:
         A perceptron of ours centres the columns of a table before it rounds them to the precision
         of its weights; other networks get single precision.
         """
-        kind = input_kind(X)
-        if kind == "table":
-            self._check_no_transform()
-            X = self._validate_table(X, reset)
-            if training or not self._predicts_in_double(X.dtype):
-                self._check_single_precision(X)
-            backbone = self.backbone if training else self._network_params["backbone"]
-            dtype = None if is_perceptron(backbone, X.shape[1:]) else torch.float32
-            inputs = table_inputs(X, dtype, keep_sparse=not self.compile)
-        else:
-            inputs = media_inputs(X, kind, vars(self)["transform"])
-        return self._check_samples(inputs, X, reset)
+        with on_the_processor():
+            kind = input_kind(X)
+            if kind == "table":
+                self._check_no_transform()
+                X = self._validate_table(X, reset)
+                if training or not self._predicts_in_double(X.dtype):
+                    self._check_single_precision(X)
+                backbone = self.backbone if training else self._network_params["backbone"]
+                dtype = None if is_perceptron(backbone, X.shape[1:]) else torch.float32
+                inputs = table_inputs(X, dtype, keep_sparse=not self.compile)
+            else:
+                inputs = media_inputs(X, kind, vars(self)["transform"])
+            return self._check_samples(inputs, X, reset)
 
     def _check_samples(self, inputs, X, reset):
         """Remember the form of samples if `reset`, else check it; return the inputs."""
