@@ -111,15 +111,19 @@ def check_average_k(k, n_classes=None):
         warn_every_class(k, n_classes)
 
 
+def warn_caller(message, category=UserWarning):
+    """Warn where this package was called, however deep inside of it the reason was found."""
+    frame, level = inspect.currentframe(), 1
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith(PACKAGE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
+
+
 def warn_every_class(k, n_classes, category=UserWarning):
-    """Warn, where this package was called, that sets of `k` classes are sets of every class."""
+    """Warn that sets of `k` classes are sets of every class."""
     if k >= n_classes:
-        frame, level = inspect.currentframe(), 1
-        while frame.f_back and frame.f_globals.get("__name__", "").startswith(PACKAGE):
-            frame, level = frame.f_back, level + 1
-        warnings.warn(
+        warn_caller(
             f"k={k} is at least the number of classes ({n_classes}): every class is returned. "
             "Choose a smaller k.",
             category,
-            stacklevel=level,
         )

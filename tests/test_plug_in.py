@@ -30,7 +30,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from sksetvalued import AverageKClassifier, PlugInClassifier, TopKClassifier
+from sksetvalued import AverageKClassifier, PlugInClassifier, TopKClassifier, predict_set
 from sksetvalued._predict import labels_of_sets, set_scores
 from sksetvalued.metrics import average_set_size, set_coverage_score
 from sksetvalued.rules import AverageError, AverageK, PointwiseError, TopK
@@ -508,7 +508,7 @@ def test_bad_data_is_named(digits):
     clf = PlugInClassifier(GaussianNB(), AverageError(0.1), cv=0.5).fit(X, y)
     with pytest.raises(ValueError, match="not trained on: \\['ten'\\]"):
         clf.calibrate(X_new[:2], ["one", "ten"])
-    with pytest.raises(ValueError, match="y is None"):
+    with pytest.raises(ValueError, match="y is None, but rule=AverageError.*: pass their labels"):
         clf.calibrate(X_new)
     with pytest.raises(ValueError, match="target y is None"):
         PlugInClassifier(GaussianNB(), TopK(1)).fit(X)
@@ -516,3 +516,18 @@ def test_bad_data_is_named(digits):
     assert constant.predict_set(X).sum(1).max() <= 2
     calibrated = CalibratedClassifierCV(LinearSVC(), cv=2)
     PlugInClassifier(calibrated, PointwiseError(0.1), cv=2).fit(X, y)
+
+
+def test_warnings_say_where_the_package_was_called():
+    X, y = load_digits(return_X_y=True)
+    base = GaussianNB().fit(X[:900], y[:900])
+    wide = AverageKClassifier(2, max_epochs=9, random_state=0).fit(X[:300], y[:300])
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for rule in (AverageError(0.01), AverageError(0.1, coverage="class")):
+            clf = PlugInClassifier(base, rule, cv="prefit").fit(X[:20], y[:20])
+            clf.calibrate(X[:20], y[:20])
+            clf.rule_.fit(clf.predict_proba(X[:20]), y[:20])
+        predict_set(wide.set_params(k=12), X[:3])
+    assert {warning.filename for warning in seen} == {__file__}
+    assert len({warning.lineno for warning in seen}) == 4

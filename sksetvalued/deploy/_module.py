@@ -1,7 +1,6 @@
 """A fitted estimator as one torch module, its rule inside."""
 
 import copy
-import warnings
 
 import numpy as np
 import torch
@@ -10,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from .._predict import unwrap
+from .._validation import warn_caller
 from ..estimators import PlugInClassifier, SparseTopClassifier
 from ..estimators._deep import DeepEstimator, bare_module
 from ..estimators._marginals import TIE_BREAK
@@ -214,11 +214,10 @@ def _check_exportable(model):
             "copy.copy(model).set_params(transform=None), and apply it to the images yourself."
         )
     if model.precision != "float32":
-        warnings.warn(
+        warn_caller(
             f"precision={model.precision!r} is for the estimator: the exported network computes "
             "in single precision, and scores near a threshold may fall on its other side.",
             UserWarning,
-            stacklevel=5,
         )
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from .._validation import warn_caller
 from ..metrics import average_k_accuracy_score
 from ..rules import AverageK
 from ..rules._size import MOST_SEEN
@@ -299,12 +300,11 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
         changed = self._rule_changes()
         if changed:
             new, old = zip(*changed)
-            warnings.warn(
+            warn_caller(
                 f"{', '.join(new)} was set after the threshold was calibrated for "
                 f"{', '.join(old)}, which is still in use: call calibrate(X), which needs no "
                 "labels.",
                 UserWarning,
-                stacklevel=4,
             )
 
     def _rule(self):

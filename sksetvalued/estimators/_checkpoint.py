@@ -4,11 +4,11 @@ import hashlib
 import inspect
 import json
 import os
-import warnings
 
 import numpy as np
 import torch
 
+from .._validation import warn_caller
 from .._version import __version__
 from ..operators import instruction_set
 from ..training import resolve_device
@@ -126,11 +126,10 @@ class Checkpoint:
         others = [name for name in here if versions.get(name) != here[name]]
         if others:
             told = ", ".join(f"{name} {versions.get(name)} -> {here[name]}" for name in others)
-            warnings.warn(
+            warn_caller(
                 f"The fit of checkpoint={self.path!r} goes on elsewhere ({told}): not bit by bit "
                 "as if it had not ended.",
                 UserWarning,
-                stacklevel=5,
             )
 
 

@@ -1,13 +1,12 @@
 """Pipelines and PlugInClassifier, and what is inside, as the document of a file and back."""
 
-import warnings
-
 import numpy as np
 import sklearn
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import InconsistentVersionWarning
 from sklearn.pipeline import Pipeline
 
+from .._validation import warn_caller
 from ..rules import RULES
 from . import _steps
 from ._allowed import NotAllowed, is_int
@@ -169,7 +168,7 @@ def _warn_of_versions(written):
             current_sklearn_version=sklearn.__version__,
             original_sklearn_version=f"{version:.20}",
         )
-        warnings.warn(warning, stacklevel=5)
+        warn_caller(warning)
 
 
 class _Reader(Decoder):

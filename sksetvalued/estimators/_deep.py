@@ -3,7 +3,6 @@
 import copy
 import inspect
 import math
-import warnings
 from contextlib import contextmanager, nullcontext
 from numbers import Integral, Real
 
@@ -18,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from .. import training
 from .._arrays import on_the_processor
 from .._randomness import rng_state, seeded
-from .._validation import undone_if_raised
+from .._validation import undone_if_raised, warn_caller
 from ..inputs import Inputs, is_image
 from ..networks import HEADS, build_network
 from ..networks._build import asked_normalization
@@ -556,10 +555,9 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         best = dict(net.callbacks_).get("best_epoch")
         epoch = getattr(best, "best_epoch_", None)
         kept = f"the best epoch so far, {epoch}, is kept" if epoch else "the last state is kept"
-        warnings.warn(
+        warn_caller(
             f"Training was interrupted after {n_epochs} of {epochs} epochs; {kept}.",
             ConvergenceWarning,
-            stacklevel=3,
         )
 
     # -- scores -----------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from .. import training
 from .._arrays import as_labels, as_numbers, check_comparable
 from .._predict import labels_of_sets
 from .._sets import SetMask
+from .._validation import warn_caller
 from ..inputs import Inputs, Stream, check_pairs, dataset_targets, input_kind
 from ..training import TrainingSet, split_per_class
 from ._deep import DeepEstimator
@@ -318,10 +319,9 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
             elif name in idle:
                 why = f"with cross_entropy={self.cross_entropy}: leave it None, or change that."
             if value is not None and why is not None:
-                warnings.warn(
+                warn_caller(
                     f"{name}={value!r} has no effect on loss={self.loss!r}, {why}",
                     UserWarning,
-                    stacklevel=3,
                 )
 
     def _loss_supplies(self, n_samples):

@@ -1,12 +1,12 @@
 """How long the deep classifiers train."""
 
 import math
-import warnings
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from .. import training
+from .._validation import warn_caller
 from ..training import folds_per_class, split_per_class
 from ._deep import is_named
 
@@ -131,12 +131,11 @@ class LabelLength(SearchedLength):
             self._say_that_nothing_was_learnt("training", likelihood, chance)
 
     def _say_that_nothing_was_learnt(self, which, likelihood, chance):
-        warnings.warn(
+        warn_caller(
             f"The network learnt next to nothing: on {which} samples, the log-likelihood of "
             f"the labels is {likelihood:.3g}, and {chance:.3g} by the shares of the classes. "
             "Check that the rows of X and y belong together, the features, and lr.",
             ConvergenceWarning,
-            stacklevel=6,
         )
 
     def _fit_held_out(

@@ -1,6 +1,5 @@
 """Sets from any scikit-learn classifier and any rule."""
 
-import warnings
 from collections.abc import Iterable
 
 import numpy as np
@@ -20,7 +19,7 @@ from sklearn.utils.validation import (
 from .._arrays import as_labels, check_comparable
 from .._predict import class_scores, labels_of_sets, score_method, unwrap
 from .._sets import sets_of
-from .._validation import check_weights, undone_if_raised
+from .._validation import check_weights, undone_if_raised, warn_caller
 from ..rules import AverageK
 from ..rules._size import MOST_SEEN
 from ..training import HELD_OUT, split_per_class
@@ -290,6 +289,11 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             kept = np.flatnonzero(weight)
             X, weight = _safe_indexing(X, kept), weight[kept]
             y = y if y is None else y[kept]
+        if y is None and self.rule.requires_y:
+            raise ValueError(
+                f"y is None, but rule={self.rule!r} is calibrated on labelled samples: pass their "
+                "labels as y. AverageK needs none."
+            )
         columns = None if y is None else self._columns(y)
         return self._scores(self.estimator_, X), columns, weight
 
@@ -538,11 +542,10 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             if has_fit_parameter(self.estimator, "sample_weight"):
                 params["sample_weight"] = sample_weight
             else:
-                warnings.warn(
+                warn_caller(
                     f"{type(self.estimator).__name__}.fit takes no sample_weight: the weights "
                     "are used to calibrate the rule only. For a Pipeline enable metadata routing.",
                     UserWarning,
-                    stacklevel=3,
                 )
         return params, {}
 

@@ -8,6 +8,7 @@ import torch
 from skorch.history import History
 
 from .. import training
+from .._validation import warn_caller
 from ..inputs import is_image
 from ..networks._rebuild import rebuild_network
 from . import _allowed
@@ -62,12 +63,11 @@ def restore(data, name, here, rebuild=None):
             f"{type(error).__name__ if not str(error) else error}."
         ) from error
     if left_out:
-        warnings.warn(
+        warn_caller(
             f"{', '.join(sorted(left_out))} of the training are not restored from {name}: they "
             "concern the machine or hold code. Give them to load, or use set_params, to train "
             "further.",
             UserWarning,
-            stacklevel=3,
         )
     return model
 

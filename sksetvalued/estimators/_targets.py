@@ -1,7 +1,5 @@
 """Targets of multi-label learning: indicators, sparse or dense, and lists of label sets."""
 
-import warnings
-
 import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import DataConversionWarning
@@ -9,6 +7,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from .. import _arrays
 from .._arrays import as_array, as_numbers, check_kind, check_strings
+from .._validation import warn_caller
 
 
 def encode_label_sets(y, classes=None, given=None, extend=False):
@@ -161,11 +160,10 @@ def _from_sets(y, classes, extend):
 
 def _from_labels(y, classes, extend):
     if y.ndim == 2:
-        warnings.warn(
+        warn_caller(
             "A column-vector y was passed when a 1d array was expected: one label per sample is "
             "read from it. Please change the shape of y to (n_samples,).",
             DataConversionWarning,
-            stacklevel=5,
         )
     y = _arrays.as_labels(y, "y")
     check_classification_targets(y)

@@ -1,12 +1,11 @@
 """Intervals of the coverage of sets."""
 
-import warnings
-
 import numpy as np
 from scipy import stats
 from sklearn.exceptions import UndefinedMetricWarning
 
 from .._sets import in_set
+from .._validation import warn_caller
 from ._metrics import AVERAGES, _check_sets, _encode
 
 METHODS = ("wilson", "clopper-pearson", "dkw")
@@ -181,10 +180,9 @@ def _check(average, level, method):
 def _warn_of_absent(labels, columns):
     absent = labels[np.bincount(columns[columns >= 0], minlength=len(labels)) == 0]
     if len(absent):
-        warnings.warn(
+        warn_caller(
             f"{len(absent)} of {len(labels)} classes have no samples, and are left out of the "
             f"average over classes and its interval: {absent[:5].tolist()}"
             f"{'...' if len(absent) > 5 else ''}.",
             UndefinedMetricWarning,
-            stacklevel=3,
         )

@@ -1,11 +1,11 @@
 """The rule that controls how often the true class is missed: by samples, or by classes."""
 
-import warnings
 from numbers import Real
 
 import numpy as np
 
 from .._masks import threshold_mask
+from .._validation import warn_caller
 from ._base import SetRule, check_error
 from ._conformal import (
     class_thresholds,
@@ -161,12 +161,11 @@ class AverageError(SetRule):
     def _set_prior(self, n_classes, y, sample_weight):
         super()._set_prior(n_classes, y, sample_weight)
         if self.prior_ is not None and self.prior is None and self.coverage == "micro":
-            warnings.warn(
+            warn_caller(
                 "the prior was counted in the labels of the calibration samples, on which the "
                 "promise of coverage='micro' then depends a little: pass prior=, the class "
                 "frequencies of the training set.",
                 UserWarning,
-                stacklevel=4,
             )
 
     def _start(self, n_classes):
@@ -227,12 +226,11 @@ class AverageError(SetRule):
         missing = samples_missing(groups, error)
         if missing:
             where = " of the rarest classes" if coverage == "macro" else ""
-            warnings.warn(
+            warn_caller(
                 f"{counts.sum():g} calibration samples are too few for error={self.error} and "
                 f"coverage={coverage!r}: every class is returned. Samples missing: {missing} at "
                 f"least{where}.",
                 UserWarning,
-                stacklevel=6,
             )
 
     def _warn_of_rare_classes(self, counts):
@@ -240,14 +238,13 @@ class AverageError(SetRule):
         rare = np.flatnonzero(counts < needed)
         if rare.size:
             missing = int(np.ceil((needed - counts[rare]).sum()))
-            warnings.warn(
+            warn_caller(
                 f"{rare.size} of {self.n_classes_} classes are in every set: error={self.error} "
                 f"in every class takes {needed} calibration samples of each. Samples missing: "
                 f"{missing}, of the classes at columns {rare[:5].tolist()}"
                 f"{'...' if rare.size > 5 else ''}. coverage='macro', or an interpolation, does "
                 "with fewer.",
                 UserWarning,
-                stacklevel=6,
             )
 
     @property

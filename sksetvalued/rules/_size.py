@@ -1,6 +1,5 @@
 """Rules that control the size of the sets, sample by sample or on average."""
 
-import warnings
 from math import inf
 from numbers import Integral
 
@@ -8,7 +7,7 @@ import numpy as np
 
 from .._average_size import AverageSizeSelector
 from .._masks import row_blocks, threshold_mask, top_k_mask
-from .._validation import check_average_k, check_top_k
+from .._validation import check_average_k, check_top_k, warn_caller
 from ._base import SetRule
 
 #: Sizes on new data are compared with those of the calibration from so many samples on.
@@ -276,12 +275,11 @@ class AverageK(SetRule):
         self._moments = tuple(moments)
         n = int(self._selector.weight_seen)
         if self._threshold == inf:
-            warnings.warn(
+            warn_caller(
                 f"{n} calibration samples are too few for k={self.k} "
                 f"with finite_sample=True: sets hold min_size={self._bounds[0]} classes. Give "
                 f"more samples, or a max_size below {self._reserve}.",
                 UserWarning,
-                stacklevel=5,
             )
         elif self.objective == "micro" and self.k >= EMPTY_FROM and n >= FEWEST_COMPARED:
             self._check_empty(empty)
@@ -325,13 +323,12 @@ class AverageK(SetRule):
     def _check_empty(self, empty):
         """Warn if so large a share of the calibration sets is empty that scores look unfit."""
         if empty > MOST_EMPTY:
-            warnings.warn(
+            warn_caller(
                 f"{empty:.0%} of the calibration sets are empty for k={self.k}. One threshold is "
                 "for scores that compare between samples, as probabilities do; margins do not: "
                 "wrap the classifier in sklearn.calibration.CalibratedClassifierCV, or train it "
                 "with a cross-entropy. Or set min_size=1.",
                 UserWarning,
-                stacklevel=6,
             )
 
     @property
@@ -372,14 +369,13 @@ class AverageK(SetRule):
         off = sizes.mean() - expected
         if abs(off) > max(FAR_ERRORS * error, FAR_SHARE * self.k):
             self._drift_said = True
-            warnings.warn(
+            warn_caller(
                 f"the sets of these {n} samples hold {sizes.mean():.3g} classes on average, where "
                 f"{expected:.3g} with a standard error of {error:.2g} was expected: their scores "
                 "are not like those of the calibration. For new data, calibrate(X) on samples "
                 "like them sets the threshold anew, without labels; samples that the model was "
                 "trained on get other sizes than new ones.",
                 UserWarning,
-                stacklevel=4,
             )
 
     def _mark(self, rank_scores, mask):
