@@ -397,3 +397,23 @@ def test_what_cannot_be_exported_is_refused_by_name(tmp_path):
     with pytest.raises(ValueError, match="runs outside of the graph"):
         export(seen, path)
     assert not path.exists()
+
+
+@pytest.mark.parametrize("labels", ["M8[D]", "M8[ns]", "m8[D]"])
+def test_labels_that_are_no_numbers_or_strings_are_refused_before_any_work(
+    tmp_path, monkeypatch, labels
+):
+    target = digit[:90].astype(labels)
+    model = TopKClassifier(2, max_epochs=1, random_state=0).fit(X[:90], target)
+    of_several = SparseTopClassifier(max_epochs=1).fit(X[:90], [[label] for label in target])
+    plug_in = PlugInClassifier(LogisticRegression(), AverageK(1.5)).fit(X[:90], target)
+    monkeypatch.setattr("sksetvalued.deploy._files.to_torch", None)
+    monkeypatch.setattr("sksetvalued.deploy._files.pipeline_graph", None)
+    for export_it in (
+        lambda: export(model, tmp_path / "model.pt2"),
+        lambda: export(model, tmp_path / "model.onnx"),
+        lambda: export(of_several, tmp_path / "model.pt2"),
+        lambda: export(plug_in, tmp_path / "model.onnx", X=X[:3]),
+    ):
+        with pytest.raises(ValueError, match=r"classes_ holds \w+, such as .*astype\(str\)"):
+            export_it()

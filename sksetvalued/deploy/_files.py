@@ -7,6 +7,7 @@ import os
 import torch
 from sklearn.utils.validation import check_is_fitted
 
+from .._arrays import label_kinds
 from .._predict import unwrap
 from .._version import __version__
 from ..estimators import SparseTopClassifier
@@ -42,7 +43,8 @@ def export(model, path, *, dtype=None, X=None):
     Raises
     ------
     TypeError, ValueError
-        What cannot be exported is refused before any work; the message says what to do.
+        What cannot be exported, such as labels that are dates, is refused before any work; the
+        message says what to do.
     ImportError
         ``.onnx`` without the packages that write it.
     FileNotFoundError
@@ -89,9 +91,10 @@ def export(model, path, *, dtype=None, X=None):
     if X is not None:
         _write_pipeline(model, path, X)
         return
+    inner, rule = exportable(model)
+    _check_labels(inner)
     module = to_torch(model, dtype=dtype)
     write = _write_pt2 if suffix == ".pt2" else _write_onnx
-    inner, rule = exportable(model)
     rule = getattr(inner, "rule_", None) if rule is None else rule
     write(module, example_batch(inner, module), path, _describe(inner, rule))
 
@@ -104,12 +107,24 @@ def _write_pipeline(model, path, X):
         )
     _check_packages("skl2onnx")
     check_is_fitted(model)
-    graph = pipeline_graph(model, X)
     last = unwrap(model)[0]
+    if hasattr(last, "classes_"):
+        _check_labels(last)
+    graph = pipeline_graph(model, X)
     for key, value in _describe(last, getattr(last, "rule_", None)).items():
         graph.metadata_props.add(key=key, value=value)
     with open(path, "wb") as file:
         file.write(graph.SerializeToString())
+
+
+def _check_labels(model):
+    """Raise unless the class labels are such as JSON can hold."""
+    kinds = label_kinds(model.classes_)
+    if not kinds <= {"numbers", "strings"}:
+        raise ValueError(
+            f"classes_ holds {' and '.join(sorted(kinds))}, such as {model.classes_[0]!r}, where "
+            "an exported file holds numbers or strings: fit on np.asarray(y).astype(str)."
+        )
 
 
 def _describe(model, rule):
