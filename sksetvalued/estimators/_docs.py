@@ -1,5 +1,6 @@
 """Signature and docstring of the training parameters, written once."""
 
+import functools
 import inspect
 
 TRAINING_PARAMETERS = """\
@@ -111,21 +112,32 @@ instruction_set_ : str or None
 """
 
 
-def _spell_out(init, base):
-    """Give a constructor that ends in ``**training`` the parameters of its base to show.
+def _spelled_out(cls):
+    """Return a constructor that ends in ``**training`` with the parameters of its base to show.
 
     scikit-learn, `help` and notebooks read them from the signature.
     """
-    own = dict(inspect.signature(init).parameters)
-    del own["training"]
-    shared = dict(inspect.signature(base).parameters)
-    del shared["self"]
-    init.__signature__ = inspect.Signature([*own.values(), *shared.values()])
+    init = cls.__init__
+    parameters = dict(inspect.signature(init).parameters)
+    del parameters["training"]
+    parameters |= inspect.signature(super(cls, cls).__init__).parameters
+
+    @functools.wraps(init)
+    def spelled_out(self, *args, **params):
+        for name in params.keys() - parameters.keys():
+            raise TypeError(
+                f"{cls.__name__} got an unexpected keyword argument {name!r}; its parameters are "
+                f"{list(parameters)[1:]}."
+            )
+        init(self, *args, **params)
+
+    spelled_out.__signature__ = inspect.Signature(parameters.values())
+    return spelled_out
 
 
 def with_training_parameters(cls):
     """Put the shared parameters into the signature of an estimator, and into its docstring."""
-    _spell_out(cls.__init__, super(cls, cls).__init__)
+    cls.__init__ = _spelled_out(cls)
     parts = {"{training}": TRAINING_PARAMETERS, "{fitted}": FITTED_ATTRIBUTES}
     doc = inspect.cleandoc(cls.__doc__)
     for mark, text in parts.items():
