@@ -2,6 +2,7 @@
 
 import torch
 
+from ..._randomness import as_generator
 from .._backends import draw_key
 from .._checks import check_k, check_number, check_positive_integer, check_scores
 from .._dispatch import choose
@@ -16,7 +17,12 @@ _EXACT = 0.0, 1, None, None, False
 
 
 def check_noise(noise, scores):
-    """Raise unless `noise` holds draws of the shape of `scores`, or 1 for all but the classes."""
+    """Raise unless `noise` is a tensor of draws of the shape of `scores`.
+
+    It may have 1 in place of any number but that of the classes.
+    """
+    if not isinstance(noise, torch.Tensor):
+        raise TypeError(f"noise must be a tensor or None, got {type(noise).__name__}.")
     *shape, n_classes = scores.shape
     fits = noise.ndim == scores.ndim + 1 and len(noise) > 0 and noise.shape[-1] == n_classes
     if not fits or any(size not in (1, n) for size, n in zip(noise.shape[1:], shape)):
@@ -112,6 +118,7 @@ def _noised_mean(scores, k, epsilon, n_draws, generator, noise, all_k):
     k = check_k(k, scores.shape[-1])
     check_number("epsilon", epsilon, 0, inclusive=True)
     check_positive_integer("n_noise_samples", n_draws)
+    generator = as_generator(generator, scores.device)
     flat = at_least_float32(scores).reshape(-1, scores.shape[-1])
     if noise is not None:
         check_noise(noise, scores)
@@ -139,8 +146,8 @@ def noised_top_k(scores, k, epsilon=1.0, n_noise_samples=5, generator=None, nois
         Standard deviation of the noise; 0 gives the k-th largest score itself.
     n_noise_samples : int, default=5
         Number of draws; not used when `noise` is given.
-    generator : torch.Generator, optional
-        Where the noise comes from; torch's default generator when absent.
+    generator : torch.Generator or int, optional
+        Where the noise comes from, or a seed; torch's default generator when absent.
     noise : Tensor of shape (n_noise_samples, ..., n_classes), optional
         Standard normals to use; the middle dimensions may be 1, to share the noise.
 
