@@ -71,7 +71,7 @@ def to_tensor(array):
 
     An array of one row is contiguous to NumPy whatever its strides are, which torch may refuse.
     """
-    array = np.require(array, requirements=["C", "W"])
+    array = np.require(array, array.dtype.newbyteorder("="), ["C", "W"])
     return torch.from_numpy(array.copy() if min(array.strides, default=0) < 0 else array)
 
 

@@ -127,6 +127,12 @@ def test_integers_stay_integers():
     assert clf.fit({"number": number}, number % 2).score({"number": number}, number % 2) == 1
 
 
+def test_bytes_may_come_in_any_order():
+    swapped = {name: part.astype(part.dtype.newbyteorder("S")) for name, part in X.items()}
+    clf = classifier(max_epochs=1).fit(swapped, y)
+    np.testing.assert_array_equal(clf.predict_set(swapped), clf.predict_set(X))
+
+
 def test_a_table_of_tokens_is_told_to_take_a_name():
     words = nn.Sequential(nn.Embedding(WORDS, 4), nn.Flatten())
     table = np.arange(N * 3).reshape(N, 3) % WORDS
