@@ -406,7 +406,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         backbone = self._network_params["backbone"] if continued else self.backbone
         given = [self.loss, self.optimizer, self.lr_schedule, self.monitor]
         for callback in self.callbacks or ():
-            given.append(callback[1] if isinstance(callback, tuple | list) else callback)
+            given.append(training.bare_callback(callback))
         return not (is_built_in(backbone) and all(map(_from_library, given)))
 
     def _run(self, net, train, valid, epochs, keep, lent):
@@ -544,7 +544,14 @@ class DeepEstimator(TakesSamples, BaseEstimator):
             own = self.monitor
 
             def metric(y_true, output, sample_weight):
-                return own(y_true, self._class_scores(output))
+                value = own(y_true, self._class_scores(output))
+                try:
+                    return float(value)
+                except (TypeError, ValueError) as error:
+                    raise TypeError(
+                        f"monitor={name} must return a number, larger for better scores, got "
+                        f"{value!r}."
+                    ) from error
 
             return training.Monitor(name, metric, self._combine_views)
         if self.monitor == "valid_loss":

@@ -341,7 +341,11 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
 
     def _build_rule(self, cls, **params):
         """Return a rule for log-probabilities, with `rule_params` on top of `params`."""
-        own = dict(self.rule_params or {})
+        own = self.rule_params or {}
+        if not isinstance(own, dict):
+            raise TypeError(
+                f"rule_params must be a dict of arguments of {cls.__name__} or None, got {own!r}."
+            )
         known = parameters_of(cls) - {*params, "log_scores"}
         unknown = sorted(set(own) - known)
         if unknown:

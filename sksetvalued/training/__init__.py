@@ -1,7 +1,7 @@
 """Training with skorch; the only place that imports it."""
 
 from .._randomness import rng_state, seeded
-from ._callbacks import check_movable, check_no_validation, copied_callbacks
+from ._callbacks import bare_callback, check_movable, check_no_validation, copied_callbacks
 from ._criterion import accepts, make_criterion, take_learned
 from ._data import StreamSet, TrainingSet, count_batches, make_batches
 from ._monitor import Monitor, calibrated_log_likelihood
@@ -35,6 +35,7 @@ __all__ = [
     "TrainingSet",
     "accepts",
     "alone",
+    "bare_callback",
     "calibrated_log_likelihood",
     "check_movable",
     "check_net_params",

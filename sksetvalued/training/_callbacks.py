@@ -33,7 +33,7 @@ def own_callback(callback):
     TypeError, ValueError
         When it is no skorch callback, or one that cannot work here.
     """
-    if isinstance(callback, (tuple, list)) and len(callback) == 2:
+    if _is_named(callback):
         name, own = callback
         return name, None if own is None else own_callback(own)
     own = callback() if isinstance(callback, type) else copied(callback)
@@ -74,14 +74,17 @@ def copied_callbacks(callbacks):
     if not isinstance(callbacks, list | tuple):
         return callbacks
     return type(callbacks)(
-        type(c)((c[0], copied(c[1]))) if isinstance(c, tuple | list) else copied(c)
-        for c in callbacks
+        type(c)((c[0], copied(c[1]))) if _is_named(c) else copied(c) for c in callbacks
     )
 
 
 def bare_callback(callback):
     """Return a callback without the name that it may be paired with."""
-    return callback[1] if isinstance(callback, tuple | list) else callback
+    return callback[1] if _is_named(callback) else callback
+
+
+def _is_named(callback):
+    return isinstance(callback, tuple | list) and len(callback) == 2
 
 
 def check_movable(callbacks):
@@ -325,6 +328,18 @@ class _FromOptimizer:
             raise
 
 
+def _check_takes_optimizer(function):
+    try:
+        inspect.signature(function).bind("optimizer")
+    except TypeError as error:
+        raise TypeError(
+            f"lr_schedule={function!r} cannot be called with the optimizer alone ({error}): give "
+            "a function of the optimizer, such as lambda optimizer: StepLR(optimizer, 5)."
+        ) from error
+    except ValueError:  # of what is not written in Python
+        pass
+
+
 def _one_cycle(optimizer, n_steps):
     rates = [group["lr"] for group in optimizer.param_groups]
     has_momentum = not optimizer.defaults.keys().isdisjoint(("betas", "momentum"))
@@ -344,6 +359,7 @@ def lr_scheduler(lr_schedule, max_epochs, n_updates):
         Updates of the weights in an epoch.
     """
     if callable(lr_schedule):
+        _check_takes_optimizer(lr_schedule)
         return _Schedule(_FromOptimizer(lr_schedule))
     if isinstance(lr_schedule, dict):
         return _multi_step(**lr_schedule)

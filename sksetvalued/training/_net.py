@@ -86,6 +86,10 @@ class SetNet(NeuralNet):
         return []
 
     def initialize_callbacks(self):
+        known = [name for name, _ in self._uniquely_named_callbacks()]
+        for key in self.get_params_for("callbacks"):
+            if key.split("__")[0] not in known:
+                raise ValueError(f"'callbacks__{key}' is of none of the callbacks {known}.")
         super().initialize_callbacks()
         defined = {
             hook: any(_defines(callback, hook) for _, callback in self.callbacks_)

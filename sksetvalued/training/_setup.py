@@ -107,9 +107,9 @@ def check_net_params(net_params):
     net_params = dict(net_params or {})
     for key in net_params:
         if key == ACCUMULATION:
-            _check_accumulation(net_params[key])
+            _check_integer(key, net_params[key], 1)
             continue
-        if not key.startswith(NET_PREFIXES):
+        if not (isinstance(key, str) and key.startswith(NET_PREFIXES)):
             raise ValueError(
                 f"net_params has an unknown key {key!r}; keys are those of the skorch net, "
                 f"of the form {[f'{prefix}*' for prefix in NET_PREFIXES]}, and {ACCUMULATION!r}."
@@ -119,6 +119,8 @@ def check_net_params(net_params):
         if known is not None and name not in known:
             instead = INSTEAD.get(name, f"the known keys of {part} are {sorted(known)}")
             raise ValueError(f"net_params cannot set {key!r}: {instead}.")
+        if name == "num_workers":
+            _check_integer(key, net_params[key], 0)
         if part == "compile":
             _check_compile(name, net_params[key])
         if part == "callbacks" and name.split("__")[0] in OWN_CALLBACKS:
@@ -127,9 +129,9 @@ def check_net_params(net_params):
     return net_params
 
 
-def _check_accumulation(value):
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"net_params[{ACCUMULATION!r}] must be an integer >= 1, got {value!r}.")
+def _check_integer(key, value, low):
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < low:
+        raise ValueError(f"net_params[{key!r}] must be an integer >= {low}, got {value!r}.")
 
 
 def _check_compile(name, value):
