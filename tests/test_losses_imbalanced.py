@@ -71,6 +71,14 @@ def test_gradients_and_second_gradients(name, reduction):
 
 
 @names
+def test_transforms_give_the_gradient_of_each_sample(name):
+    scores, target = draw(3, 5)
+    loss = build(name, reduction="sum")
+    each = torch.vmap(torch.func.grad(lambda s, t: loss(s[None], t[None])))(scores, target)
+    torch.testing.assert_close(each, torch.func.grad(loss)(scores, target))
+
+
+@names
 def test_function_twin_is_the_module(name):
     scores, target = draw(4, 5)
     for reduction in ("none", "mean", "sum"):

@@ -209,7 +209,8 @@ class LDAMLoss(SetLoss, name="ldam"):
         _check_counts_fit(self.class_counts, input)
         counts = self.class_counts.to(input.dtype)
         margins = margins_of(counts, counts.min(), self.max_margin)
-        at_target = F.one_hot(target, input.shape[1]).to(input.dtype)
+        classes = torch.arange(input.shape[1], device=input.device)
+        at_target = (target[:, None] == classes).to(input.dtype)
         logits = self.scale * (_centered(input) - margins * at_target)
         return F.cross_entropy(logits, target, reduction="none")
 
