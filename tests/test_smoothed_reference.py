@@ -161,7 +161,7 @@ def test_derivatives_of_both_orders_are_those_of_finite_differences(function):
     assert gradgradcheck(function, (scores[:1].detach().requires_grad_(),))
 
 
-@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.filterwarnings("error:There is a performance drop")
 def test_transforms_agree_with_autograd(function):
     scores, tangent = draw(3, 9), draw(3, 9, seed=1)
     jacobian = torch.autograd.functional.jacobian(function, scores)

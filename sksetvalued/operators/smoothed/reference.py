@@ -73,7 +73,8 @@ def log_sums(scores, k):
 def _log_products(a, b, degree):
     """Multiply polynomials given by the logarithms of as many coefficients, up to `degree`."""
     n = a.shape[-1]
-    shifted = pad(b, (n - 1, n - 1), value=-torch.inf).unfold(-1, 2 * n - 1, 1).flip(-2)
+    # Copies of 2n entries in rows of 2n - 1: each row is shifted by one more.
+    shifted = pad(b, (0, n), value=-torch.inf).tile(n)[..., :-n].unflatten(-1, (n, 2 * n - 1))
     terms = (a.unsqueeze(-1) + shifted)[..., : degree + 1]
     # The weights in the gradient of torch.logsumexp would not sum to one for large logarithms.
     largest = terms.detach().amax(-2, keepdim=True)
