@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import multivariate_normal
 
@@ -84,10 +85,15 @@ class TestMakeAmbiguousClassification:
             {"class_weights": [1, 2]},
             {"class_weights": [-1] * 20},
             {"class_weights": [0] * 20},
+            {"class_weights": "a"},
+            {"n_samples": True},
+            {"group_separation": -1},
+            {"group_separation": float("nan")},
+            {"group_separation": "far"},
         ],
     )
     def test_bad_parameters_are_named(self, params):
-        with pytest.raises(ValueError, match=next(iter(params))):
+        with pytest.raises((TypeError, ValueError), match=next(iter(params))):
             make_ambiguous_classification(**params)
 
 
@@ -145,10 +151,47 @@ class TestCorruptLabels:
         with pytest.raises(ValueError, match="p must"):
             corrupt_labels([0], [0], p)
 
+    @pytest.mark.parametrize("dtype", ["Int64", "boolean", "category"])
+    def test_types_of_pandas_keep_their_values(self, dtype):
+        y = pd.Series([0, 1, 1], dtype=dtype)
+        noisy = corrupt_labels(y, [0, 1], 1.0)
+        assert noisy.dtype == y.to_numpy().dtype
+        assert np.array_equal(noisy, y.to_numpy())
+
+    @pytest.mark.parametrize(
+        "groups", [None, [], {}, 3, [(0, 1), (0, 1)], [(0,), (0, 1)], {0: ()}]
+    )
+    def test_groups_are_checked(self, groups):
+        with pytest.raises(ValueError, match="^groups "):
+            corrupt_labels([0, 1], groups, 0.5)
+
+    @pytest.mark.parametrize("y", [["a"], np.array(["a"], dtype=object)])
+    def test_labels_of_another_kind_have_no_group(self, y):
+        with pytest.raises(ValueError, match=r"without a group.*'a'"):
+            corrupt_labels(y, [0, 1], 0.5)
+
     @pytest.mark.parametrize("y", [[20], [-1], [3, 25]])
     def test_labels_without_a_group_are_named(self, y):
         with pytest.raises(ValueError, match=str(y[-1])):
             corrupt_labels(y, GROUPS, 0.5)
+
+
+@pytest.mark.parametrize(
+    "y", [None, ["a", 1], np.array(["a", None], dtype=object), [[0, 1], [1, 0]], [0.0, np.nan]]
+)
+def test_labels_are_checked(y):
+    for call in (
+        lambda: corrupt_labels(y, [0, 1], 0.5),
+        lambda: long_tail_indices(y, imbalance=2),
+        lambda: train_val_test_indices(y),
+    ):
+        with pytest.raises(ValueError, match="^y "):
+            call()
+
+
+def test_of_no_labels_none_are_chosen():
+    assert len(long_tail_indices([], imbalance=2)) == 0
+    assert [len(part) for part in train_val_test_indices([])] == [0, 0, 0]
 
 
 class TestLongTailIndices:
@@ -239,7 +282,9 @@ class TestTrainValTestIndices:
         other = train_val_test_indices(self.y, random_state=5)
         assert not np.array_equal(first[2], other[2])
 
-    @pytest.mark.parametrize("percent", [(80, 20), (80, 10, 20), (0.8, 0.1, 0.1), (120, -10, -10)])
+    @pytest.mark.parametrize(
+        "percent", [80, None, "abc", (80, 20), (80, 10, 20), (0.8, 0.1, 0.1), (120, -10, -10)]
+    )
     def test_percentages_are_checked(self, percent):
         with pytest.raises(ValueError, match="percent"):
             train_val_test_indices(self.y, percent=percent)

@@ -7,6 +7,8 @@ from scipy.spatial.distance import cdist
 from scipy.special import softmax
 from sklearn.utils import check_random_state
 
+from .._arrays import as_numbers
+
 
 def make_ambiguous_classification(
     n_samples=1000,
@@ -57,7 +59,10 @@ def make_ambiguous_classification(
     Raises
     ------
     ValueError
-        A size below 1, an ambiguity that is not positive, or weights that are not shares.
+        A size below 1, an ambiguity that is not positive, a separation below 0, or weights that
+        are not shares.
+    TypeError
+        Weights that are no numbers.
 
     Examples
     --------
@@ -76,10 +81,12 @@ def make_ambiguous_classification(
         ("n_classes", n_classes),
         ("group_size", group_size),
     ]:
-        if not isinstance(value, Integral) or value < 1:
+        if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
             raise ValueError(f"{name} must be an integer of at least 1, got {value!r}.")
     if not isinstance(ambiguity, Real) or not ambiguity > 0:
         raise ValueError(f"ambiguity must be a positive number, got {ambiguity!r}.")
+    if not isinstance(group_separation, Real) or not 0 <= group_separation < np.inf:
+        raise ValueError(f"group_separation must be a number >= 0, got {group_separation!r}.")
     weights = _class_shares(class_weights, n_classes)
     rng = check_random_state(random_state)
     groups = np.arange(n_classes) // group_size
@@ -97,7 +104,7 @@ def make_ambiguous_classification(
 def _class_shares(class_weights, n_classes):
     if class_weights is None:
         return np.full(n_classes, 1 / n_classes)
-    weights = np.asarray(class_weights, dtype=float)
+    weights = as_numbers(class_weights, "class_weights")
     if weights.shape != (n_classes,) or not np.all(weights >= 0) or not 0 < weights.sum() < np.inf:
         raise ValueError(
             f"class_weights must hold {n_classes} non-negative numbers, not all zero, got "

@@ -3,7 +3,9 @@
 from numbers import Real
 
 import numpy as np
-from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils import check_random_state
+
+from .._arrays import as_array, as_labels, check_kind, label_kinds
 
 
 def corrupt_labels(y, groups, p, *, random_state=None):
@@ -32,7 +34,7 @@ def corrupt_labels(y, groups, p, *, random_state=None):
     Raises
     ------
     ValueError
-        A probability outside [0, 1], or a label without a group.
+        A probability outside [0, 1], labels of several kinds or without a group, or no groups.
 
     References
     ----------
@@ -51,8 +53,13 @@ def corrupt_labels(y, groups, p, *, random_state=None):
     """
     if not isinstance(p, Real) or not 0 <= p <= 1:
         raise ValueError(f"p must be a probability in [0, 1], got {p!r}.")
-    y = column_or_1d(y)
+    # Nullable types of pandas would become floats.
+    y = as_labels(y.to_numpy() if hasattr(y, "iloc") else y, "y")
     classes, group_of_class = _classes_and_groups(groups)
+    if not label_kinds(y) <= label_kinds(classes):
+        raise ValueError(
+            f"y holds labels without a group, such as {y[0]!r}: groups are those of {classes[:5]}."
+        )
     order = np.argsort(classes, kind="stable")
     position = np.searchsorted(classes, y, sorter=order).clip(max=len(classes) - 1)
     code = order[position]
@@ -69,11 +76,15 @@ def corrupt_labels(y, groups, p, *, random_state=None):
 
 def _classes_and_groups(groups):
     """Return the labels that have a group, and the code of the group of each."""
-    if isinstance(groups, dict):
-        classes, names = np.array(list(groups)), np.array(list(groups.values()))
-    else:
-        names = column_or_1d(groups)
-        classes = np.arange(len(names))
+    by_label = isinstance(groups, dict)
+    names = as_array(list(groups.values()) if by_label else groups, "groups")
+    if names.ndim != 1 or not len(names):
+        raise ValueError(
+            "groups must be a dict, or hold one group, a number or string, for each class, got "
+            f"{groups!r}."
+        )
+    check_kind(names, "groups")
+    classes = as_labels(list(groups), "groups") if by_label else np.arange(len(names))
     return classes, np.unique(names, return_inverse=True)[1]
 
 

@@ -1,9 +1,11 @@
 """Choices of samples class by class: long tails and splits."""
 
-from numbers import Integral, Real
+from numbers import Real
 
 import numpy as np
-from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils import check_random_state
+
+from .._arrays import as_array, as_labels
 
 
 def long_tail_indices(y, *, counts=None, imbalance=None, random_state=None):
@@ -52,7 +54,7 @@ def long_tail_indices(y, *, counts=None, imbalance=None, random_state=None):
     >>> np.bincount(y[long_tail_indices(y, counts=[5, 500, 0])]).tolist()
     [5, 100]
     """
-    y = column_or_1d(y)
+    y = as_labels(y, "y")
     classes, code, available = np.unique(y, return_inverse=True, return_counts=True)
     if (counts is None) == (imbalance is None):
         raise ValueError(
@@ -72,7 +74,7 @@ def _geometric_counts(imbalance, available):
         raise ValueError(f"imbalance must be a number of at least 1, got {imbalance!r}.")
     exponent = np.arange(len(available)) / max(len(available) - 1, 1)
     # The tolerance keeps exact powers, as 100 * 100 ** -0.5, from falling below themselves.
-    wanted = np.floor(available.max() * float(imbalance) ** -exponent + 1e-9)
+    wanted = np.floor(available.max(initial=0) * float(imbalance) ** -exponent + 1e-9)
     return np.maximum(wanted.astype(int), 1)
 
 
@@ -144,17 +146,15 @@ def train_val_test_indices(y, *, percent=(80, 10, 10), random_state=None):
     {'large': 10, 'small': 1}
     {'large': 10, 'small': 1}
     """
-    if (
-        len(percent) != 3
-        or not all(isinstance(q, Integral) and q >= 0 for q in percent)
-        or sum(percent) != 100
-    ):
+    shares = as_array(percent, "percent")
+    wrong = shares.shape != (3,) or shares.dtype.kind not in "iu"
+    if wrong or (shares < 0).any() or shares.sum() != 100:
         raise ValueError(
             f"percent must hold three non-negative integers with sum 100, got {percent!r}."
         )
-    y = column_or_1d(y)
+    y = as_labels(y, "y")
     _, code, available = np.unique(y, return_inverse=True, return_counts=True)
-    n_val, n_test = _held_out_counts(available, percent)
+    n_val, n_test = _held_out_counts(available, shares)
     rank = _random_ranks(code, available, check_random_state(random_state))
     val = rank < n_val[code]
     test = ~val & (rank < (n_val + n_test)[code])
