@@ -8,20 +8,18 @@ import tempfile
 from pathlib import Path
 
 
-def run_code(code, folder=".", fresh=True, **environment):
+def run_code(code, folder=".", **environment):
     """Run code in a process that has imported torch, and nothing of this package.
 
     Return what `subprocess.run` returns, with text. Where systems can fork, the process is a fork
-    of one that lasts as long as this one; or, where it need not be fresh, of this one, with all
-    that it has imported.
+    of one that lasts as long as this one.
     """
     environment = {**os.environ, **environment}
     if "forkserver" not in multiprocessing.get_all_start_methods():
         command = [sys.executable, "-c", code]
         return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    context = multiprocessing.get_context("forkserver" if fresh else "fork")
-    if fresh:
-        context.set_forkserver_preload(["torch"])
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch"])
     with tempfile.TemporaryDirectory() as told:
         streams = Path(told, "stdout"), Path(told, "stderr")
         args = code, str(folder), environment, streams

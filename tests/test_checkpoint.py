@@ -377,6 +377,5 @@ def test_watching_callbacks_begin_anew(kill, tmp_path, capsys):
 
 
 def test_kills_of_the_process_lose_nothing():
-    code = "import killing; killing.main('top_k', 4, 0)"
-    done = run_code(code, Path(__file__).parent, fresh=False)
+    done = run_code("import killing; killing.main('top_k', 4, 0)", Path(__file__).parent)
     assert done.returncode == 0, done.stderr

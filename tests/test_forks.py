@@ -15,5 +15,5 @@ from fresh import run_code
 )
 def test_processes_started_during_a_fit_can_work(method):
     code = f"import sys, forking; sys.exit(forking.main({method!r}))"
-    done = run_code(code, Path(__file__).parent, fresh=False)
+    done = run_code(code, Path(__file__).parent)
     assert done.returncode == 0, done.stderr
