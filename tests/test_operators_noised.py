@@ -90,16 +90,15 @@ def test_a_generator_fixes_the_noise():
     values = [noised_top_k(scores, 2, generator=generator(seed)) for seed in (3, 3, 4)]
     assert torch.equal(values[0], values[1])
     assert not torch.equal(values[0], values[2])
-    assert torch.equal(noised_top_k(scores, 2, generator=3), values[0])
 
 
 @pytest.mark.parametrize("operator", [noised_top_k, noised_top_k_sum])
 @pytest.mark.parametrize(
-    "params", [{"generator": 3.5}, {"generator": True}, {"noise": np.zeros((3, 4, 9))}]
+    "params", [{"generator": 3}, {"generator": True}, {"noise": np.zeros((3, 4, 9))}]
 )
 def test_sources_of_noise_of_another_type_are_named(operator, params):
     (name,) = params
-    with pytest.raises(TypeError, match=f"{name} must be a .*, got"):
+    with pytest.raises(TypeError, match=f"{name} must be a .*got"):
         operator(torch.randn(4, 9), 2, **params)
 
 

@@ -2,7 +2,6 @@
 
 import torch
 
-from ..._randomness import as_generator
 from .._backends import draw_key
 from .._checks import check_k, check_number, check_positive_integer, check_scores
 from .._dispatch import choose
@@ -118,7 +117,11 @@ def _noised_mean(scores, k, epsilon, n_draws, generator, noise, all_k):
     k = check_k(k, scores.shape[-1])
     check_number("epsilon", epsilon, 0, inclusive=True)
     check_positive_integer("n_noise_samples", n_draws)
-    generator = as_generator(generator, scores.device)
+    if not isinstance(generator, torch.Generator | None):
+        raise TypeError(
+            f"generator must be a torch.Generator or None, got {generator!r}; of a seed, "
+            "torch.Generator(scores.device).manual_seed(seed) makes one."
+        )
     flat = at_least_float32(scores).reshape(-1, scores.shape[-1])
     if noise is not None:
         check_noise(noise, scores)
@@ -146,8 +149,8 @@ def noised_top_k(scores, k, epsilon=1.0, n_noise_samples=5, generator=None, nois
         Standard deviation of the noise; 0 gives the k-th largest score itself.
     n_noise_samples : int, default=5
         Number of draws; not used when `noise` is given.
-    generator : torch.Generator or int, optional
-        Where the noise comes from, or a seed; torch's default generator when absent.
+    generator : torch.Generator, optional
+        Where the noise comes from; torch's default generator when absent.
     noise : Tensor of shape (n_noise_samples, ..., n_classes), optional
         Standard normals to use; the middle dimensions may be 1, to share the noise.
 
