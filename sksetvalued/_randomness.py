@@ -99,6 +99,20 @@ def _draw_seed(generator):
     return int(torch.randint(2**62, (), generator=generator, device=device))
 
 
+def _refuse_recomputation():
+    """Raise within a backward pass, where torch.utils.checkpoint computes forward passes again.
+
+    It puts torch's own generators back to what they were then, and knows no others.
+    """
+    # No public way tells whether a backward pass is under way.
+    if not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1:
+        raise RuntimeError(
+            "Random numbers of sksetvalued would not be those of the forward pass that "
+            "torch.utils.checkpoint computes again: leave the loss or the Dropout out of the "
+            "checkpoint, or use torch.nn.Dropout."
+        )
+
+
 class OwnGenerator:
     """Random numbers of one module, apart from torch's default generators.
 
@@ -119,11 +133,17 @@ class OwnGenerator:
         """Return the generator for tensors on `device`, or None on the meta device.
 
         With `fixed` it is a fresh one, which starts at the seed.
+
+        Raises
+        ------
+        RuntimeError
+            Within a backward pass, unless `fixed`.
         """
         if device.type == "meta":
             return None
         if fixed:
             return torch.Generator(device).manual_seed(self.seed)
+        _refuse_recomputation()
         generator = self._generators.get(device)
         if generator is None:
             generator = torch.Generator(device).manual_seed(self.seed)

@@ -5,6 +5,7 @@ import copy
 import pickle
 import threading
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,9 +14,11 @@ from PIL import Image
 from sklearn.base import clone
 from sklearn.datasets import load_digits, make_multilabel_classification
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier, load, save
 from sksetvalued._randomness import part_of_batch
+from sksetvalued.losses import NoisedTopKHingeLoss
 from sksetvalued.networks import MLP, ConvNet, DenseNet, Dropout, build_network
 from sksetvalued.operators import instruction_set
 from sksetvalued.operators._dispatch import kernels
@@ -298,3 +301,16 @@ def test_the_instructions_of_the_noise_are_recorded(tmp_path):
         clf.instruction_set_ = other
         save(clf, tmp_path / "clf")
         assert load(tmp_path / "clf").instruction_set_ == other
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("make", [partial(Dropout, 0.5), partial(NoisedTopKHingeLoss, 1)])
+def test_noise_is_not_drawn_anew_where_gradients_are_checkpointed(make, reentrant):
+    part = make(generator=0)
+    x = torch.randn(4, 3, requires_grad=True)
+    given = (x,) if isinstance(part, Dropout) else (x, torch.zeros(4, dtype=torch.int64))
+    out = checkpoint(part, *given, use_reentrant=reentrant)
+    with pytest.raises(RuntimeError, match="leave the loss or the Dropout out"):
+        out.sum().backward()
+    # What draws nothing anew may be computed again.
+    checkpoint(part.eval(), *given, use_reentrant=reentrant).sum().backward()

@@ -166,8 +166,8 @@ def holds_its_values(tensor):
 def is_eager(tensor):
     """Return whether operations are done here and now, so that values can be looked at.
 
-    Only here does the package ask the private parts of torch, for want of public ones: for the
-    levels of ``torch.func``, batches of gradients and dual numbers, and for modes that watch.
+    For want of public ones, it asks private parts of torch: for the levels of ``torch.func``,
+    batches of gradients and dual numbers, and for modes that watch.
     """
     return (
         type(tensor) in (torch.Tensor, torch.nn.Parameter)
