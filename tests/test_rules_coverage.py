@@ -340,3 +340,17 @@ def test_crepes_gives_the_same_sets(coverage, error):
     sets = peer.predict_set(new, labels=False, confidence=1 - error, smoothing=False)
     ours = AverageError(error, coverage=coverage).fit(p, y).predict_set(new)
     np.testing.assert_array_equal(ours, sets.astype(bool))
+
+
+@pytest.mark.parametrize("n", [2, 6])
+@pytest.mark.parametrize("coverage", ["micro", "macro", "class"])
+def test_shares_that_are_no_decimals_need_as_many_samples_as_they_say(coverage, n):
+    y, scores = np.zeros(n, int), np.full((n, 1), 0.5)
+    rule = AverageError(1 / (n + 1), coverage=coverage)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rule.fit(scores, y)
+        threshold = rule.thresholds_[0] if coverage == "class" else rule.threshold_
+    assert threshold == 0.5
+    with pytest.warns(UserWarning, match="Samples missing: 1"):
+        rule.fit(scores[1:], y[1:])

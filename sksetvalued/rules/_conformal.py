@@ -26,7 +26,7 @@ def conformal_threshold(true_scores, weights, error):
     scores, upto = true_scores[order], np.cumsum(weights[order])
     first = np.searchsorted(scores, scores, side="left")
     below = np.where(first > 0, upto[first - 1], 0.0)
-    # A ratio of integers is rounded to the very float that a decimal such as 0.35 is.
+    # A ratio of integers is rounded to the very float that 0.35, or 1 / 3, is.
     valid = (below + 1) / (upto[-1] + 1) <= error
     return float(scores[valid].max()) if valid.any() else -np.inf
 
@@ -65,11 +65,10 @@ def macro_threshold(true_scores, y, weights, error, n_classes):
     n_classes : int
     """
     counts = np.bincount(y, weights=weights, minlength=n_classes)
-    limit = exactly(error)
 
     def misses_too_often(score):
         below = np.bincount(y, weights=weights * (true_scores < score), minlength=n_classes)
-        return mean_miss(below, counts) > limit
+        return mean_miss(below, counts) > error
 
     scores = np.unique(true_scores)
     n_valid = bisect_left(scores, True, key=misses_too_often)
@@ -77,12 +76,12 @@ def macro_threshold(true_scores, y, weights, error, n_classes):
 
 
 def mean_miss(below, counts):
-    """Return the mean of (below + 1) / (counts + 1) as an exact fraction."""
+    """Return the mean of (below + 1) / (counts + 1), rounded once, as a ratio of integers is."""
     # Classes of one size share a denominator, which leaves few fractions to add.
     sizes, at = np.unique(counts, return_inverse=True)
     parts = np.bincount(at, weights=below + 1)
     terms = (exactly(part) / (exactly(size) + 1) for part, size in zip(parts, sizes))
-    return sum(terms) / len(counts)
+    return float(sum(terms) / len(counts))
 
 
 def exactly(number):
@@ -92,7 +91,9 @@ def exactly(number):
 
 def samples_needed(error):
     """Return the fewest calibration samples for which a threshold exists."""
-    return ceil(1 / exactly(error)) - 1
+    n_samples = ceil(1 / exactly(error)) - 1
+    # Where error is 1 / 3, which as a decimal is a little less.
+    return n_samples - (n_samples > 0 and 1 / n_samples <= error)
 
 
 def samples_missing(counts, error):
@@ -104,10 +105,10 @@ def samples_missing(counts, error):
         Calibration samples per class.
     error : float
     """
-    counts, limit, nothing = np.sort(counts), exactly(error), np.zeros(len(counts))
+    counts, nothing = np.sort(counts), np.zeros(len(counts))
 
     def enough(n_samples):
-        return mean_miss(nothing, n_samples) <= limit
+        return mean_miss(nothing, n_samples) <= error
 
     # Every class is filled up to a level, and as many as needed of the rarest by one more.
     levels = range(samples_needed(error) + 1)
