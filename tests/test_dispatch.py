@@ -5,8 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 from fresh import run_code
+from torch import nn
+from torch.export import Dim
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from sksetvalued.losses import LapSumLoss, MixedTopKLoss, SmoothedTopKHingeLoss, SparsemaxLoss
+from sksetvalued.operators import top_k_marginals
 from sksetvalued.operators._dispatch import _import_kernels, choose, kernels, needs_reference
 
 needs_kernels = pytest.mark.skipif(kernels is None, reason="the kernels are not built")
@@ -140,3 +144,26 @@ with warnings.catch_warnings(record=True) as caught:
 assert "Install a C++ compiler" in str(warning.message), warning
 """
     run_code(code).check_returncode()
+
+
+@pytest.mark.parametrize(
+    "loss", [SmoothedTopKHingeLoss(2), LapSumLoss(2), MixedTopKLoss(k=2), SparsemaxLoss()]
+)
+def test_exported_losses_take_any_number_of_rows(loss):
+    def data(n):
+        return torch.randn(n, 7), torch.arange(n) % 7
+
+    rows = {0: Dim("n_samples", min=2)}
+    shapes = {"input": rows, "target": rows}
+    program = torch.export.export(loss, data(4), dynamic_shapes=shapes).module()
+    more = data(9)
+    torch.testing.assert_close(program(*more), loss(*more))
+
+
+def test_marginals_say_that_they_are_not_exported():
+    class Marginals(nn.Module):
+        def forward(self, scores):
+            return top_k_marginals(scores, 2)
+
+    with pytest.raises(NotImplementedError, match="export the scores"):
+        torch.export.export(Marginals(), (torch.randn(3, 5),))

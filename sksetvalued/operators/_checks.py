@@ -55,3 +55,12 @@ def check_scores(scores):
             "scores must be a floating-point tensor of shape (..., n_classes), "
             f"got {scores.dtype} of shape {tuple(scores.shape)}."
         )
+
+
+def own_scores(scores, target):
+    """Return the score of the target of each row, of shape (n_samples, 1), or raise."""
+    if target.device != scores.device:  # of one on the meta device, `gather` would make a number
+        raise ValueError(
+            f"target must be on the device of the scores, {scores.device}, got {target.device}."
+        )
+    return scores.gather(1, target.unsqueeze(1))

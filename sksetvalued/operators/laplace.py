@@ -10,7 +10,7 @@ import math
 import torch
 
 from ._backends import split_rows
-from ._checks import check_number, check_scores
+from ._checks import check_number, check_scores, own_scores
 from ._precision import at_least_float32, widest, without_autocast
 
 __all__ = ["laplace_top_k"]
@@ -65,7 +65,7 @@ def laplace_top_k(scores, k, tau=1.0):
 def laplace_log_probability(scores, target, k, tau):
     """Return the logarithm of the membership of the target, a class of each row of scores."""
     _check(scores, k, tau)
-    own = scores.take_along_dim(target.unsqueeze(1), dim=1)
+    own = own_scores(scores, target)
     centred, centre = _centre(scores, k)
     u = ((own - centre - _threshold(centred, k, tau)) / tau)[:, 0]
     # Each branch is given what keeps it finite, or the other's gradient would be NaN.
@@ -108,7 +108,7 @@ class _Threshold(torch.autograd.Function):
 
     @staticmethod
     def forward(scores, k, tau):
-        threshold = scores.new_empty(len(scores), 1, dtype=widest(scores))
+        threshold = scores.new_empty(scores.shape[0], 1, dtype=widest(scores))
         for rows in split_rows(scores):
             threshold[rows] = _solve(scores[rows], k, tau)
         return threshold

@@ -23,7 +23,7 @@ def check_noise(noise, scores):
     if not isinstance(noise, torch.Tensor):
         raise TypeError(f"noise must be a tensor or None, got {type(noise).__name__}.")
     *shape, n_classes = scores.shape
-    fits = noise.ndim == scores.ndim + 1 and len(noise) > 0 and noise.shape[-1] == n_classes
+    fits = noise.ndim == scores.ndim + 1 and noise.shape[0] > 0 and noise.shape[-1] == n_classes
     if not fits or any(size not in (1, n) for size, n in zip(noise.shape[1:], shape)):
         described = ", ".join(["n_noise_samples", *map(str, scores.shape)])
         raise ValueError(
@@ -125,7 +125,7 @@ def _noised_mean(scores, k, epsilon, n_draws, generator, noise, all_k):
     flat = at_least_float32(scores).reshape(-1, scores.shape[-1])
     if noise is not None:
         check_noise(noise, scores)
-        noise = noise.expand(-1, *scores.shape).reshape(len(noise), -1, scores.shape[-1])
+        noise = noise.expand(-1, *scores.shape).reshape(noise.shape[0], -1, scores.shape[-1])
     indices, normals = select_noised(flat, k, epsilon, n_draws, generator, noise, all_k=all_k)
     noised = flat.gather(1, indices.flatten(1)) + epsilon * normals.flatten(1)
     mean = noised.mean(dim=1)

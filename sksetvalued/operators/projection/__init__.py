@@ -23,6 +23,8 @@ def check_size(k, scores):
         if k > n_classes:
             raise ValueError(f"k must lie in [0, {n_classes}], the number of classes, got {k!r}.")
         return k
+    if k.is_complex():
+        raise TypeError("k must hold real numbers, got complex ones.")
     if k.ndim and k.shape != scores.shape[:-1]:
         raise ValueError(
             "k must be a number or hold one number per row of scores, of shape "
@@ -62,7 +64,7 @@ def _who_computes(scores):
 def _project(rows, k):
     """Return the projection of scores of shape (n_samples, n_classes)."""
     if _in_graph():
-        return _project_in_graph(rows, as_sizes(k, rows).expand(len(rows)))
+        return _project_in_graph(rows, as_sizes(k, rows).expand(rows.shape[0]))
     return _who_computes(rows).project(rows, k)
 
 
@@ -103,7 +105,10 @@ def _fenchel_young_in_graph(
 
 
 _fenchel_young_in_graph.register_fake(
-    lambda scores, target, shared: (scores.new_empty(len(scores)), scores.new_empty(scores.shape))
+    lambda scores, target, shared: (
+        scores.new_empty(scores.shape[0]),
+        scores.new_empty(scores.shape),
+    )
 )
 _fenchel_young_in_graph.register_autograd(
     lambda ctx, grad, _: (grad[:, None] * ctx.saved_tensors[0], None, None),

@@ -104,7 +104,7 @@ def as_point(target, scores, shared):
     """Return the points of the top-K simplex that the targets of a loss are, and their sizes."""
     if target.ndim == 1:
         point = torch.zeros_like(scores).scatter(1, target[:, None], 1)
-        return point, as_sizes(scores.new_ones(len(scores)), scores)
+        return point, as_sizes(scores.new_ones(scores.shape[0]), scores)
     point = target.to(scores.dtype)
     size = point.sum(1)
     if not shared:

@@ -72,6 +72,11 @@ def top_k_marginals(scores, k):
         Entries in [0, 1] that sum to k; the softmax when k is 1. A score of -inf counts as one
         far below all others.
 
+    Raises
+    ------
+    NotImplementedError
+        In a program of ``torch.export``.
+
     References
     ----------
     .. [1] Berrada et al., "Smooth loss functions for deep top-k classification", ICLR 2018,
@@ -86,6 +91,11 @@ def top_k_marginals(scores, k):
     """
     check_scores(scores)
     k = check_k(k, scores.shape[-1])
+    if torch.compiler.is_exporting():  # torch would fail, and could not export anything after it
+        raise NotImplementedError(
+            "top_k_marginals is a derivative, which torch.export cannot take inside a program: "
+            "export the scores, and compute it from them."
+        )
     # The logarithms may be large, and rounding them would cost the probabilities digits.
     if scores.requires_grad and not torch.is_grad_enabled():
         scores = scores.detach()

@@ -17,6 +17,7 @@ import math
 import torch
 from torch.nn.functional import logsigmoid, pad, softplus
 
+from .._checks import own_scores
 from .._precision import at_least_float32, widest
 
 #: Halvings that bring the tilt within 0.01, which is near enough.
@@ -34,11 +35,11 @@ def smoothed_hinge(scores, target, k, tau, margin):
     Scores are of shape (n_samples, n_classes), and k in [1, n_classes - 1]. A loss is NaN where a
     score is NaN or infinity; -inf stands for a score far below all others.
     """
-    n_classes, target = scores.shape[1], target.unsqueeze(1)
+    n_classes = scores.shape[1]
     # sigma_k / sigma_(k-1) of e^x is sigma_(r-1) / sigma_r of e^-x, r = n_classes - k.
     sign, rank = (-1, n_classes - k) if 2 * k > n_classes else (1, k)
-    own = at_least_float32(scores.take_along_dim(target, dim=1))
-    others = sign * _finite(scores).scatter(1, target, -sign * torch.inf)
+    own = at_least_float32(own_scores(scores, target))
+    others = sign * _finite(scores).scatter(1, target.unsqueeze(1), -sign * torch.inf)
     before, at, tilt, _ = law(others, rank, k * tau, sign * own)
     z = margin / tau + sign * ((at / before).log() + tilt) + 0 * own.clamp(min=0)[:, 0]
     return (tau * softplus(z, threshold=40)).to(scores.dtype)
@@ -121,7 +122,7 @@ def law(scores, k, temperature=1.0, origin=0.0):
     degrees = torch.arange(1, n_powers + 1, dtype=exact, device=sums.device)
     logs = -((-(-tilt).exp()) ** degrees) / degrees * sums
     first = second = head.new_ones(0, k + 1)
-    if len(scores):  # Fourier transforms of no rows are errors of MKL.
+    if scores.shape[0]:  # Fourier transforms of no rows are errors of MKL.
         first, second = _head_law(head, k).flip(1), _tail_law(logs, k)
     before, at = (first[:, 1:] * second[:, :-1]).sum(1), (first * second).sum(1)
     tilt = tilt + (reference - origin) / temperature
