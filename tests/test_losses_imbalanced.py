@@ -258,3 +258,24 @@ def test_estimator_supplies_what_the_loss_takes(name):
 def test_bad_input_is_named(build, error, message):
     with pytest.raises(error, match=message):
         build()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        LDAMLoss,
+        LogitAdjustedLoss,
+        lambda counts: NoisedTopKHingeLoss(2, 0.0, class_counts=counts, max_margin=0.5),
+    ],
+)
+def test_counts_are_not_rounded_with_the_weights_of_a_module(make):
+    scores, target = torch.randn(8, 5).half(), torch.arange(8) % 5
+    counts = torch.tensor([1e5, 10, 3, 7, 50], requires_grad=True)
+    loss = copy.deepcopy(make(counts)).half()
+    assert torch.equal(loss(scores, target), make(counts.detach().int())(scores, target))
+
+
+def test_a_true_class_out_of_question_has_a_finite_focal_gradient():
+    scores = torch.tensor([[-torch.inf, 2.0, 1.0]], requires_grad=True)
+    FocalLoss()(scores, torch.tensor([0])).backward()
+    assert scores.grad.isfinite().all()

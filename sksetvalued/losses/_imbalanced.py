@@ -4,7 +4,7 @@ import torch
 from torch.nn import functional as F
 
 from ..operators._checks import check_number
-from ..operators._margins import check_class_counts, margins_of
+from ..operators._margins import counts_of_loss, margins_of
 from ._base import SetLoss
 
 __all__ = ["FocalLoss", "LDAMLoss", "LogitAdjustedLoss"]
@@ -150,7 +150,8 @@ class FocalLoss(SetLoss, name="focal"):
         if self.gamma == 0:
             return loss
         # A sample at probability one would give 0^(gamma - 1) in the gradient.
-        missing = (-torch.expm1(-loss)).clamp(min=torch.finfo(loss.dtype).eps)
+        # Nor would one at zero give 0 times infinity: from 80 on exp(-loss) is lost beside 1.
+        missing = (-torch.expm1(-loss.clamp(max=80))).clamp(min=torch.finfo(loss.dtype).eps)
         return missing**self.gamma * loss
 
 
@@ -195,7 +196,7 @@ class LDAMLoss(SetLoss, name="ldam"):
 
     def __init__(self, class_counts, max_margin=0.5, scale=30.0, reduction="mean"):
         super().__init__(reduction)
-        self.register_buffer("class_counts", check_class_counts(class_counts).clone())
+        self.register_buffer("class_counts", counts_of_loss(class_counts))
         check_number("max_margin", max_margin, 0, inclusive=True)
         self.max_margin = max_margin
         check_number("scale", scale, 0, inclusive=False)
@@ -252,7 +253,7 @@ class LogitAdjustedLoss(SetLoss, name="logit_adjusted"):
 
     def __init__(self, class_counts, tau=1.0, reduction="mean"):
         super().__init__(reduction)
-        self.register_buffer("class_counts", check_class_counts(class_counts).clone())
+        self.register_buffer("class_counts", counts_of_loss(class_counts))
         check_number("tau", tau, 0, inclusive=True)
         self.tau = tau
         self.prior_exponent = 1.0 - tau

@@ -78,8 +78,13 @@ class CosineHead(nn.Module):
         """Return the cosines, of shape (n_samples, n_classes)."""
         if isinstance(features, BesideRows):
             features = features.to_dense()
-        cosines = F.linear(F.normalize(features, dim=1), F.normalize(self.weight, dim=1))
-        return cosines.clamp(-1, 1)
+        return F.linear(_directions(features), _directions(self.weight)).clamp(-1, 1)
+
+
+def _directions(x):
+    """Return the rows of x divided by their norms; those that are zero stay so."""
+    norm = x.norm(dim=1, keepdim=True)
+    return x / norm.where(norm > 0, 1)
 
 
 class TwoHead(nn.Module):

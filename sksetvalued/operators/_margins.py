@@ -35,6 +35,13 @@ def check_class_counts(class_counts):
     return counts
 
 
+def counts_of_loss(class_counts):
+    """Return a copy of the counts, checked: whole ones as integers, which `half` leaves alone."""
+    counts = check_class_counts(class_counts).detach().clone()
+    whole = counts.is_floating_point() and not counts.is_meta and bool((counts % 1 == 0).all())
+    return counts.long() if whole else counts
+
+
 def _plain_array(counts):
     """Return a copy of an array of a type, and in an order, that torch takes."""
     counts = np.array(counts, order="C")
