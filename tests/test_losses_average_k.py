@@ -506,3 +506,9 @@ def role_at(index):
 def test_bad_input_is_named(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_heads_of_two_widths_are_told_as_such():
+    scores = torch.randn(3, 5)
+    with pytest.raises(ValueError, match="two heads of input must have one shape"):
+        AverageKLoss(2)((scores, scores[:, :4]), torch.tensor([0, 1, 4]))

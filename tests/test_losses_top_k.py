@@ -20,7 +20,7 @@ from sksetvalued.losses import (
     TopKHingeLoss,
     functional,
 )
-from sksetvalued.operators import instruction_set
+from sksetvalued.operators import instruction_set, sparse_top
 
 SIZES_AND_RANKS = [(n_classes, k) for n_classes in (3, 4, 8) for k in range(1, n_classes)]
 PLAIN = {
@@ -764,3 +764,27 @@ def test_smoothed_hinge_of_masked_classes_is_the_limit(dtype, by_products):
         if n_finite <= k:
             assert (results[0][0][:2] == 0).all()
             assert (results[0][1][:2] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"), [(1e-300, "float64"), (1e300, "float64"), (2e38, "float32")]
+)
+def test_weights_beyond_single_precision_are_refused(value, dtype):
+    weight = torch.full((2,), value, dtype=getattr(torch, dtype))
+    with pytest.raises(ValueError, match="sample_weight.*divide it by its mean"):
+        TopKHingeLoss(2)(torch.randn(2, 4), torch.tensor([0, 1]), weight)
+
+
+def test_complex_numbers_are_refused():
+    scores, complex_ones = torch.randn(2, 4), torch.tensor([1j, 1])
+    with pytest.raises(TypeError, match="sample_weight must hold real"):
+        TopKHingeLoss(2)(scores, torch.tensor([0, 1]), complex_ones)
+    with pytest.raises(TypeError, match="k must hold real"):
+        sparse_top(scores, complex_ones)
+
+
+def test_normals_that_are_no_tensor_are_refused():
+    with pytest.raises(ValueError, match="(?s)noise must be .* as a tensor"):
+        functional.noised_top_k_hinge_loss(
+            torch.randn(2, 4), torch.tensor([0, 1]), 2, noise=np.zeros((1, 2, 4))
+        )

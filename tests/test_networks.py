@@ -9,7 +9,14 @@ from safetensors.torch import save_file
 from sklearn.neighbors import KNeighborsClassifier
 from torch import nn
 
-from sksetvalued.networks import ChannelStatistics, CosineHead, backbone_names, build_network
+from sksetvalued.networks import (
+    MLP,
+    ChannelStatistics,
+    CosineHead,
+    DenseNet,
+    backbone_names,
+    build_network,
+)
 from sksetvalued.networks._rebuild import rebuild_network
 
 
@@ -474,3 +481,25 @@ def test_weights_of_another_network_are_named(change, message):
     change(state)
     with pytest.raises(ValueError, match=message):
         rebuild_network((8,), None, (7,), 5, "linear", state, torch.Generator())
+
+
+def test_cosines_of_zero_features_have_moderate_gradients():
+    features = torch.zeros(2, 6, requires_grad=True)
+    cosines = CosineHead(6, 4, torch.Generator().manual_seed(0))(features)
+    cosines.sum().backward()
+    assert not cosines.any()
+    assert features.grad.abs().max() < 4
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda: MLP((6,), hidden=8), "hidden"),
+        (lambda: MLP((6,), hidden=(8.5,)), "hidden"),
+        (lambda: MLP((6,), hidden=(0,)), "hidden"),
+        (lambda: DenseNet((3, 8, 8), depth=7, growth=0), "growth"),
+    ],
+)
+def test_sizes_of_layers_are_positive_integers(make, name):
+    with pytest.raises((TypeError, ValueError), match=name):
+        make()

@@ -13,6 +13,7 @@ from ..operators._dispatch import is_eager
 from ..operators._precision import at_least_float32, without_autocast
 from ._base import (
     SetLoss,
+    check_scores,
     check_scores_and_target,
     check_tensor,
     check_weights,
@@ -411,7 +412,7 @@ class AverageKLoss(SetLoss, name="two_head"):
         scores, proposals = input
         if self.validate:
             check_scores_and_target(scores, target)
-            check_scores_and_target(proposals, target)
+            check_scores(proposals)
             check_weights(sample_weight, scores)
             if proposals.shape != scores.shape:
                 raise ValueError(

@@ -5,6 +5,7 @@ import inspect
 import torch
 from torch import nn
 
+from ..operators._checks import LARGEST, SMALLEST
 from ..operators._dispatch import is_eager
 from ..operators._precision import at_least_float32, without_autocast
 
@@ -93,6 +94,8 @@ def check_weights(sample_weight, input):
             f"sample_weight must have shape (n_samples,), ({input.shape[0]},) here, "
             f"got {tuple(sample_weight.shape)}."
         )
+    if sample_weight.is_complex():
+        raise TypeError("sample_weight must hold real numbers, got complex ones.")
     # As for the range of the targets, no device is waited for.
     if sample_weight.is_cpu and sample_weight.numel() and is_eager(sample_weight):
         low, high = torch.aminmax(sample_weight)
@@ -100,6 +103,11 @@ def check_weights(sample_weight, input):
         if not (low >= 0 and high < float("inf")):
             raise ValueError(
                 f"sample_weight must be finite and non-negative, got values in [{low}, {high}]."
+            )
+        if high and not SMALLEST <= high <= LARGEST / sample_weight.numel():
+            raise ValueError(
+                f"sample_weight must have a sum, and a largest entry, of single precision, got "
+                f"values in [{low}, {high}]: divide it by its mean."
             )
 
 

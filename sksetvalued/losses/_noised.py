@@ -4,7 +4,7 @@ import torch
 
 from .._randomness import OwnGenerator
 from ..operators._checks import check_number, check_positive_integer
-from ..operators._margins import check_class_counts, margins_of
+from ..operators._margins import counts_of_loss, margins_of
 from ..operators.noised import check_noise, noised_hinge
 from ._ranks import check_ranks, resolve_ranks
 from ._top_k import _TopKLoss
@@ -96,8 +96,11 @@ class NoisedTopKHingeLoss(_TopKLoss, name="noised_hinge"):
         check_number("epsilon", epsilon, 0, inclusive=True)
         check_positive_integer("n_noise_samples", n_noise_samples)
         check_number("scale", scale, 0, inclusive=False)
-        if noise not in ("independent", "shared"):
-            raise ValueError(f'noise must be "independent" or "shared", got {noise!r}.')
+        if not isinstance(noise, str) or noise not in ("independent", "shared"):
+            raise ValueError(
+                f'noise must be "independent" or "shared", got {noise!r:.50}; the function also '
+                "takes normals, as a tensor."
+            )
         if (class_counts is None) != (max_margin is None):
             raise ValueError(
                 "class_counts and max_margin go together: give both for class margins, or neither "
@@ -106,7 +109,7 @@ class NoisedTopKHingeLoss(_TopKLoss, name="noised_hinge"):
             )
         if max_margin is not None:
             check_number("max_margin", max_margin, 0, inclusive=True)
-            class_counts = check_class_counts(class_counts).clone()
+            class_counts = counts_of_loss(class_counts)
         self.register_buffer("class_counts", class_counts)
         self.ranks = check_ranks(ranks)
         self.epsilon = epsilon

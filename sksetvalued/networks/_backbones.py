@@ -1,6 +1,7 @@
 """The built-in backbones: from a sample to a vector of features."""
 
 from collections import OrderedDict
+from collections.abc import Iterable
 
 import torch
 from torch import nn
@@ -9,6 +10,7 @@ from torch.nn import functional as F
 from sksetvalued.inputs import SparseRows
 from sksetvalued.networks._random import EMPTY, Dropout, drawn
 from sksetvalued.networks._rows import BesideRows, RowLinear
+from sksetvalued.operators._checks import check_positive_integer
 
 
 class MLP(nn.Sequential):
@@ -39,8 +41,12 @@ class MLP(nn.Sequential):
     """
 
     def __init__(self, input_shape, hidden=(256,), dropout=0.0, generator=None, skip=False):
-        if any(width < 1 for width in hidden):
-            raise ValueError(f"hidden must hold widths of at least 1, got {tuple(hidden)!r}.")
+        if not isinstance(hidden, Iterable):
+            raise TypeError(
+                f"hidden must be a sequence of widths, such as (256,), got {hidden!r}."
+            )
+        for width in hidden:
+            check_positive_integer("a width in hidden", width)
         layers = [nn.Flatten()] if len(input_shape) > 1 else []
         width = torch.Size(input_shape).numel()
         for n_units in hidden:
@@ -193,6 +199,7 @@ class DenseNet(nn.Module):
         check_image_shape(input_shape, "densenet40_40", min_size=4)
         if depth < 7 or (depth - 4) % 3:
             raise ValueError(f"depth must be 4 more than a multiple of 3, got {depth!r}.")
+        check_positive_integer("growth", growth)
         layers = OrderedDict()
         layers["stem"] = _conv(input_shape[0], stem_width, 3, generator)
         n_channels = stem_width
