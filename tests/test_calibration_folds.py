@@ -15,7 +15,7 @@ from sksetvalued.training import folds_per_class
 rng = np.random.default_rng(0)
 X = rng.standard_normal((150, 5))
 Y = (X[:, :3] + rng.gumbel(size=(150, 3))).argmax(1)
-Y[:2] = 3, 4  # alone in their classes
+Y[:4] = 3, 3, 4, 4
 
 
 def classifier(**params):
@@ -26,12 +26,12 @@ def classifier(**params):
 def test_folds_hold_out_each_sample_once_and_share_the_classes(n_folds):
     y = rng.permutation(np.repeat([0, 1, 2, 3], [30, 11, 2, 1]))
     folds = folds_per_class(y, n_folds, np.random.RandomState(0))
-    assert len(folds) == min(n_folds, 43)
+    assert len(folds) == min(n_folds, 44)
     held = np.concatenate([out for _, out in folds])
-    np.testing.assert_array_equal(np.sort(held), np.flatnonzero(y != 3))
+    np.testing.assert_array_equal(np.sort(held), np.arange(len(y)))
     for kept, out in folds:
         np.testing.assert_array_equal(np.sort(np.r_[kept, out]), np.arange(len(y)))
-        assert set(y[kept]) == {0, 1, 2, 3}
+        assert set(y[kept]) >= {0, 1, 2}
     counts = np.array([np.bincount(y[out], minlength=4) for _, out in folds])
     assert np.ptp(counts, axis=0).max() <= 1
     assert np.ptp(counts.sum(1)) <= 2
@@ -76,7 +76,7 @@ def test_the_threshold_is_that_of_networks_trained_without_the_fold(objective, b
     assert size != seen < 1.5
     expected = rule(1.5 * (seen / size) ** (min(1, seen / 1.5) ** 8), *new)
     assert fitted.threshold_ == expected.threshold_ != before.threshold_
-    assert fitted.rule_.n_samples_seen_ == 148
+    assert fitted.rule_.n_samples_seen_ == 150
 
 
 @pytest.mark.parametrize(("seen", "aim"), [(0.0, 1.5), (1e-9, 1.5), (0.9, 1.5), (50.0, 2.25)])
@@ -141,14 +141,14 @@ def test_where_the_length_is_searched_the_last_network_is_trained_nearly_as_long
     clf._train = train
     clf.fit(data, Y)
     (first, _, best), (second, of_fold, _), (whole, of_all, _) = lengths
-    assert (first, second, whole) == (76, 76, 150)
+    assert (first, second, whole) == (75, 75, 150)
     assert of_fold == best.best_epoch_
     epochs = best.best_epoch_ * (76 / 150) ** (1 - best.best_epoch_ / 150)
     assert of_all == clf.n_iter_ == math.ceil(epochs)
     # The last epoch goes through a part of its five batches.
     n_batches = sum(clf.net_.history[:, "train_batch_count"])
     assert abs(n_batches - epochs * 5) < 1
-    assert clf.rule_.n_samples_seen_ == 148
+    assert clf.rule_.n_samples_seen_ == 150
 
 
 def test_the_networks_of_the_folds_are_trained_like_that_of_all_samples():
@@ -175,7 +175,7 @@ def test_which_samples_set_the_threshold_by_default():
         "none": {"calibration_folds": None},
     }.items():
         seen[name] = classifier(**params).fit(X, Y).rule_.n_samples_seen_ / len(X)
-    assert seen["search"] == 148 / 150
+    assert seen["search"] == 1
     assert seen["given length"] == pytest.approx(0.1, abs=0.02)
     assert seen["a share"] == pytest.approx(0.3, abs=0.02)
     assert seen["certificate"] == pytest.approx(0.1, abs=0.02)
@@ -205,3 +205,37 @@ def test_what_folds_cannot_be_used_with_is_named(fitted):
     clf = classifier(max_epochs=1, calibration_folds=3, warm_start=True).fit(X, Y)
     with pytest.raises(ValueError, match="warm_start=True goes on"):
         clf.fit(X, Y)
+
+
+def draw_of_rare_classes(rng, centres):
+    shares = 1 / np.arange(1, len(centres) + 1)
+    y = rng.choice(len(centres), 2600, p=shares / shares.sum())
+    features = centres[y] + rng.normal(size=(len(y), 10))
+    return features[:600], y[:600], features[600:]
+
+
+def test_sets_have_their_size_where_many_classes_have_one_sample():
+    """Their flat scores were missing: sets were a quarter to a half too large."""
+    rng = np.random.default_rng(0)
+    X, y, X_new = draw_of_rare_classes(rng, 3 * rng.normal(size=(300, 10)))
+    model = AverageKClassifier(2, random_state=0).fit(X, y)
+    assert 1.7 < model.predict_set(X_new).sum(1).mean() < 2.35
+
+
+def test_a_promised_size_is_kept_where_classes_have_one_sample():
+    rng, sizes = np.random.default_rng(0), []
+    centres = 3 * rng.normal(size=(300, 10))
+    params = {"finite_sample": True, "max_size": 20}
+    for seed in range(4):
+        X, y, X_new = draw_of_rare_classes(rng, centres)
+        model = AverageKClassifier(
+            2, max_epochs=20, calibration_fraction=0.2, rule_params=params, random_state=seed
+        )
+        sizes.append(model.fit(X, y).predict_set(X_new).sum(1).mean())
+    assert np.mean(sizes) < 2.1  # 2.6 before
+
+
+def test_losses_with_counts_know_the_classes_that_a_fold_holds_out():
+    X, y = np.arange(41.0)[:, None], np.r_[np.repeat([0, 1], 20), 2]
+    params = {"loss": "logit_adjusted", "max_epochs": 1, "calibration_folds": 3}
+    assert classifier(**params).fit(X, y).classes_.tolist() == [0, 1, 2]

@@ -216,7 +216,8 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
         n_folds = self._calibration_folds(resume)
         fraction = None if n_folds else self._calibration_share(resume)
         if fraction is not None:
-            train, held = split_per_class(target, fraction, random_state)
+            keeps_all = not self.rule_.requires_held_out
+            train, held = split_per_class(target, fraction, random_state, keeps_all)
         self._check_held_out(held, weight)
         fit = self._fit_searched if self._searches_epochs(resume) else self._fit_held_out
         calibrated = fit(inputs, target, weight, train, random_state, checkpoint, resume, n_folds)

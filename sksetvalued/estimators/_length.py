@@ -81,12 +81,15 @@ class LabelLength(SearchedLength):
         else:
             splits = folds_per_class(target[train], n_folds, random_state)
         folds = [(train[kept], train[out]) for kept, out in splits if len(out)]
-        epochs = seen = None
+        epochs, seen, known = None, None, ()
         if folds:
             kept, out = folds[0]
+            # Of a class that is held out as a whole, more epochs only make the network surer.
+            known = out[np.isin(target[out], target[kept])]
+        if len(known):
             parts = [
                 self._training_set(inputs, target, weight, rows, rows is kept)
-                for rows in (kept, self._few_enough(out))
+                for rows in (kept, self._few_enough(known))
             ]
             best = self._search(*parts)
             if best is None:
@@ -101,7 +104,7 @@ class LabelLength(SearchedLength):
         data = self._training_set(inputs, target, weight, train, True)
         self._train(data, None, len(self.classes_), epochs, None, checkpoint)
         self._allow_for_the_last(seen, inputs, weight, train)
-        return len(folds) > 0
+        return len(known) > 0
 
     def _epochs_on_all(self, epochs, share):
         """Return how long to train on all data where `epochs` were best on a share of them."""

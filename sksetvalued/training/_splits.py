@@ -3,13 +3,13 @@
 import numpy as np
 
 
-def split_per_class(y, fraction, random_state):
+def split_per_class(y, fraction, random_state, keeps_all=True):
     """Split indices into a kept and a held-out part, class by class.
 
     Each class gives `fraction` of its samples, rounded up or down at random so that the
-    expected share is exact, and always keeps at least one. When all classes round down, the
-    largest one gives one sample, so that nothing held out is ever empty unless every class has
-    a single sample.
+    expected share is exact, and keeps at least one if `keeps_all`. When all classes round down,
+    the largest one gives one sample, so that nothing held out is ever empty unless every class
+    has a single sample.
 
     Parameters
     ----------
@@ -17,6 +17,9 @@ def split_per_class(y, fraction, random_state):
         Class indices.
     fraction : float in (0, 1)
     random_state : RandomState
+    keeps_all : bool
+        Whether every class keeps a sample. What is held out is then not like new samples where
+        classes have a single one.
 
     Returns
     -------
@@ -28,7 +31,8 @@ def split_per_class(y, fraction, random_state):
     share = counts * fraction
     given = np.floor(share).astype(int)
     given += random_state.uniform(size=len(counts)) < share - given
-    given = np.clip(given, 0, np.maximum(counts - 1, 0))
+    if keeps_all:
+        given = np.clip(given, 0, np.maximum(counts - 1, 0))
     if given.sum() == 0 and counts.max() > 1:
         given[counts.argmax()] = 1
     rank = np.arange(len(y)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -49,17 +53,15 @@ def folds_per_class(y, n_folds, random_state):
     Returns
     -------
     folds : list of (kept, held_out)
-        Sorted indices, without folds that would hold nothing out. Each sample is held out once,
-        but for the only one of a class, which is always kept.
+        Sorted indices, without folds that would hold nothing out. Each sample is held out once:
+        if the only one of a class was not, held-out samples would be unlike new ones.
     """
     n_folds = min(n_folds, len(y))  # more would be empty
     order = random_state.permutation(len(y))
     order = order[np.argsort(y[order], kind="stable")]
-    counts = np.bincount(y)
     fold = np.empty(len(y), dtype=int)
     # Round the classes, so that folds differ by one sample though classes be small.
     fold[order] = np.arange(len(y)) % n_folds
-    fold[counts[y] == 1] = -1
     indices = np.arange(len(y))
     parts = ((indices[fold != i], indices[fold == i]) for i in range(n_folds))
     return [(kept, out) for kept, out in parts if len(out)]
