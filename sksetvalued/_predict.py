@@ -212,9 +212,13 @@ def class_scores(model, X, method=None):
     return y_score, np.asarray(classes)
 
 
+#: Methods that score the classes, the first that there is.
+SCORE_METHODS = ("predict_proba", "decision_function")
+
+
 def score_method(model):
     """Return the name of the method that scores the classes."""
-    for method in ("predict_proba", "decision_function"):
+    for method in SCORE_METHODS:
         if hasattr(model, method):
             return method
     raise TypeError(

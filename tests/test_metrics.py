@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import top_k_accuracy_score as sklearn_top_k
@@ -339,3 +340,12 @@ def test_labels_of_one_column_are_in_order(score):
         ValueError, match="labels must be in order where the scores are one column"
     ):
         score(y_true, y_score, k=1, labels=[1, 0])
+
+
+def test_counts_in_another_order_than_the_columns_are_refused():
+    counts = pd.Series(["a"] * 5 + ["b"] * 300 + ["c"] * 50).value_counts()
+    y_set = np.eye(3, dtype=bool)
+    with pytest.raises(ValueError, match="sort_index"):
+        shot_coverage_score(["a", "b", "c"], y_set, class_counts=counts)
+    result = shot_coverage_score(["a", "b", "c"], y_set, class_counts=counts.sort_index())
+    assert result == {"few": 1.0, "medium": 1.0, "many": 1.0}

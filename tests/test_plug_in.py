@@ -9,9 +9,13 @@ from scipy.special import log_softmax
 from sklearn import config_context
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits, load_iris
 from sklearn.dummy import DummyClassifier
-from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    RandomForestClassifier,
+    StackingClassifier,
+)
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
@@ -489,7 +493,7 @@ class NoScores(ClassifierMixin, BaseEstimator):
         (GaussianNB(), "top_k", None, TypeError, "rule must be one of"),
         (GaussianNB(), TopK(0), None, ValueError, "k must be >= 1"),
         (GaussianNB(), TopK(1), "pre-fit", ValueError, "cv must be 'prefit'"),
-        (GaussianNB(), TopK(1), 1, ValueError, "k-fold|n_splits"),
+        (GaussianNB(), TopK(1), 1, ValueError, "must be at least 2"),
         (GaussianNB(), TopK(1), "prefit", NotFittedError, "not fitted"),
         (GaussianNB(), TopK(1), 1.0, ValueError, "cv=1.0 must lie"),
         (GaussianNB(), AverageError(0.1), 5, ValueError, "promises .* cv=0.2, .* cv='prefit'"),
@@ -531,3 +535,31 @@ def test_warnings_say_where_the_package_was_called():
         predict_set(wide.set_params(k=12), X[:3])
     assert {warning.filename for warning in seen} == {__file__}
     assert len({warning.lineno for warning in seen}) == 4
+
+
+def test_a_promise_warns_of_classes_with_a_single_sample():
+    X, y = load_iris(return_X_y=True)
+    y = np.where(np.arange(150) == 7, 3, y)
+    with pytest.warns(UserWarning, match="1 classes have a single sample.*cv='prefit'"):
+        PlugInClassifier(LogisticRegression(), AverageError(0.1)).fit(X, y)
+
+
+def test_a_classifier_that_shows_after_its_fit_how_it_scores_is_taken():
+    X, y = load_iris(return_X_y=True)
+    stack = StackingClassifier([("nb", GaussianNB())])
+    assert PlugInClassifier(stack, TopK(2)).fit(X, y).predict_set(X[:3]).sum() == 6
+
+
+@pytest.mark.parametrize("cv", [1, 0, True])
+def test_too_few_folds_are_named(cv):
+    with pytest.raises(ValueError, match=f"cv={cv} must be at least 2"):
+        PlugInClassifier(GaussianNB(), TopK(2), cv=cv).fit(*load_iris(return_X_y=True))
+
+
+def test_more_folds_than_samples_of_a_class_are_named_with_a_remedy():
+    X, _ = load_iris(return_X_y=True)
+    y = np.arange(150) // 3
+    with pytest.raises(ValueError, match="largest has 3 samples: use cv=KFold"):
+        PlugInClassifier(GaussianNB(), AverageK(2)).fit(X, y)
+    folds = KFold(5, shuffle=True, random_state=0)
+    PlugInClassifier(GaussianNB(), AverageK(2), cv=folds).fit(X, y)

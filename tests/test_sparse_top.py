@@ -900,3 +900,13 @@ def test_zeros_that_a_sparse_indicator_stores_stay_where_they_are(dtype):
     clf.score(X, Y)
     np.testing.assert_array_equal(Y.toarray(), before)
     assert Y.nnz == 160
+
+
+def test_sizes_may_be_the_sums_of_indicators_of_any_kind():
+    X, Y = make_multilabel_classification(40, 5, random_state=0)
+    model = SparseTopClassifier(max_epochs=1, random_state=0).fit(X, Y)
+    expected = model.predict(X, size=Y.sum(1))
+    for sizes in (Y.astype(float).sum(1), sp.csr_matrix(Y).sum(1)):
+        assert np.array_equal(model.predict(X, size=sizes), expected)
+    with pytest.raises(TypeError, match="size must hold integers"):
+        model.predict(X, size=Y.sum(1) + 0.5)

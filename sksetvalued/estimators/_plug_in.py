@@ -1,6 +1,7 @@
 """Sets from any scikit-learn classifier and any rule."""
 
 from collections.abc import Iterable
+from numbers import Integral
 
 import numpy as np
 from sklearn import get_config
@@ -17,7 +18,7 @@ from sklearn.utils.validation import (
 )
 
 from .._arrays import as_labels, check_comparable
-from .._predict import class_scores, labels_of_sets, score_method, unwrap
+from .._predict import SCORE_METHODS, class_scores, labels_of_sets, score_method, unwrap
 from .._sets import sets_of
 from .._validation import check_weights, undone_if_raised, warn_caller
 from ..rules import AverageK
@@ -224,6 +225,15 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             raise ValueError(
                 f"cv={self.cv} holds no sample out: each class has a single one. Give more "
                 "samples, or use cv='prefit'."
+            )
+        n_single = np.count_nonzero(np.bincount(target) == 1)
+        if n_single and getattr(self.rule, "requires_held_out", False):
+            warn_caller(
+                f"{n_single} classes have a single sample, which the classifier is trained on, so "
+                f"that those held out are not like new ones and the promise of {self.rule!r} may "
+                "be missed. Fit the classifier first, and use cv='prefit' with samples that were "
+                "drawn without looking at their labels.",
+                UserWarning,
             )
         return train, held
 
@@ -432,7 +442,8 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             raise TypeError(
                 f"rule must be one of sksetvalued.rules, e.g. AverageK(3), got {self.rule!r}."
             )
-        self._score_method(self.estimator)
+        if _may_score(self.estimator):
+            self._score_method(self.estimator)
 
     def _score_method(self, estimator):
         method = score_method(estimator)
@@ -480,6 +491,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         `place` has a place for each position that may stand in `cv`, negative where the sample
         was left out.
         """
+        self._check_n_folds(y)
         cv, folds = check_cv(self.cv, y, classifier=True), []
         if not isinstance(self.cv, BY_POSITION):
             place = np.arange(len(y))
@@ -498,6 +510,20 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
                 "out others, or set cv to a number of folds."
             )
         return folds
+
+    def _check_n_folds(self, y):
+        """Raise unless a number of folds, where cv is one, can be made."""
+        if not isinstance(self.cv, Integral | None):
+            return
+        n_folds = 5 if self.cv is None else self.cv
+        most = np.unique(y, return_counts=True)[1].max()
+        if isinstance(self.cv, bool) or n_folds < 2:
+            raise ValueError(f"cv={self.cv!r} must be at least 2 to be a number of folds.")
+        if n_folds > most:
+            raise ValueError(
+                f"cv={self.cv} makes {n_folds} folds of each class, but the largest has {most} "
+                f"samples: use cv=KFold({n_folds}, shuffle=True), which does not look at classes."
+            )
 
     def _out_of_fold_scores(self, X, y, folds, fit_params):
         """Return the scores of each sample by a model not trained on it, and its row.
@@ -567,6 +593,12 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             vars(self).pop(name, None)
             if hasattr(self.estimator_, name):
                 setattr(self, name, getattr(self.estimator_, name))
+
+
+def _may_score(estimator):
+    """Return whether it shows before the fit how an estimator scores; some show it after it."""
+    shown = [hasattr(estimator, name) for name in SCORE_METHODS]
+    return any(shown) or not any(hasattr(type(estimator), name) for name in SCORE_METHODS)
 
 
 def _average_size(rule, parts, weight):

@@ -325,10 +325,12 @@ class SparseTopClassifier(PlainState, DeepLabelSetClassifier, rule=AverageK):
             self._validate_params()
             self._check_size(self.size, len(self.classes_))
             return None
-        size = np.asarray(size)
-        if size.dtype.kind not in ("uif" if real else "ui"):
+        # Sums of the rows of a sparse matrix are a matrix.
+        size = np.ravel(size) if isinstance(size, np.matrix) else np.asarray(size)
+        whole = size.dtype.kind in "ui" or (size.dtype.kind == "f" and (size % 1 == 0).all())
+        if not (whole or (real and size.dtype.kind == "f")):
             what = "numbers" if real else "integers"
-            raise TypeError(f"size must hold {what}, got {size.dtype} in {size!r}.")
+            raise TypeError(f"size must hold {what}, got {size.dtype} in {size!r:.50}.")
         if size.ndim > 1 or (size.ndim and len(size) != n_samples):
             raise ValueError(
                 f"size must be one number or have shape ({n_samples},), one number per sample "
@@ -339,7 +341,7 @@ class SparseTopClassifier(PlainState, DeepLabelSetClassifier, rule=AverageK):
                 f"size must lie in [0, {len(self.classes_)}], the number of classes, got values "
                 f"in [{size.min()}, {size.max()}]."
             )
-        return np.broadcast_to(size, (n_samples,))
+        return np.broadcast_to(size if real else size.astype(np.int64), (n_samples,))
 
     # -- prediction -------------------------------------------------------------------------
 

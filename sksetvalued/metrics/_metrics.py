@@ -291,6 +291,12 @@ def shot_coverage_score(y_true, y_set, *, class_counts, labels=None, sample_weig
 
 def check_class_counts(class_counts, n_classes):
     """Return the training samples per class as an array of shape (n_classes,)."""
+    index = getattr(class_counts, "index", None)
+    if hasattr(index, "is_monotonic_increasing") and not index.is_monotonic_increasing:
+        raise ValueError(
+            f"class_counts must be in the order of the columns of y_set, but its index "
+            f"{index[:5].tolist()} is not in order: use class_counts.sort_index(), or an array."
+        )
     class_counts = as_numbers(class_counts, "class_counts")
     if class_counts.shape != (n_classes,):
         raise ValueError(
