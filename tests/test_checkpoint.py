@@ -171,6 +171,7 @@ def half_done(kill, tmp_path):
     [
         ({"lr": 0.01}, (X, y), "lr"),
         ({"random_state": 1}, (X, y), "random_state"),
+        ({"random_state": np.int64(1)}, (X, y), "random_state"),
         ({"backbone": nn.Linear(64, 3)}, (X, y), "backbone"),
         ({}, (X[::-1], y), "X"),
         ({}, (X, y[::-1]), "y"),

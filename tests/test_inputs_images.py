@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from sksetvalued.inputs import media_inputs
 from sksetvalued.inputs._transforms import channel_statistics, to_tensor
@@ -279,3 +280,14 @@ def test_pictures_and_arrays_become_the_same_tensor():
     assert torch.equal(to_tensor(colour), expected)
     assert torch.equal(to_tensor(Image.fromarray(colour).convert("RGBA")), expected)
     assert torch.equal(to_tensor(expected), expected)
+
+
+@pytest.mark.parametrize("mode", ["P", "1", "LA", "CMYK"])
+def test_lists_of_pil_images_of_any_mode_are_those_of_a_dataset(mode):
+    rng = np.random.default_rng(0)
+    images = [
+        Image.fromarray(rng.integers(0, 256, (8, 8, 3), np.uint8)).convert(mode) for _ in range(2)
+    ]
+    listed = media_inputs(images, "image")
+    plain = [np.asarray(image.convert("L" if mode == "1" else "RGB")) for image in images]
+    assert torch.equal(listed.take([0, 1]), media_inputs(np.stack(plain), "image").take([0, 1]))

@@ -4,6 +4,7 @@ import hashlib
 import inspect
 import json
 import os
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -166,7 +167,9 @@ def tell_apart(estimator, inputs, targets, start):
     """
     params = {k: v for k, v in estimator.get_params(deep=False).items() if k not in IGNORED}
     params["device"] = torch.device(resolve_device(params["device"])).type
-    if not isinstance(params["random_state"], int):
+    if isinstance(params["random_state"], Integral):
+        params["random_state"] = int(params["random_state"])
+    else:
         # The seed that was drawn then is kept.
         del params["random_state"]
     told = {"estimator": type(estimator).__name__}

@@ -5,7 +5,7 @@ import copy
 import numpy as np
 import torch
 
-from ._transforms import CHANNEL_COUNTS, SampleInputs, check_grey
+from ._transforms import CHANNEL_COUNTS, SampleInputs, check_grey, with_plain_bands
 
 FINITE_CHECK_ROWS = 256
 
@@ -26,6 +26,8 @@ class ImageInputs(SampleInputs):
 
     def __init__(self, images, transform=None):
         # Its gradients are not for the training to write.
+        if isinstance(images, list | tuple):
+            images = [with_plain_bands(image) for image in images]
         images = images.detach() if torch.is_tensor(images) else np.asanyarray(images)
         _check_images(images)
         super().__init__(len(images), transform)

@@ -101,6 +101,15 @@ def _from_array(array):
     return _arrays.to_tensor(array)
 
 
+def with_plain_bands(image):
+    """Return a PIL image whose entries are no brightness, as places in a palette, as a Dataset's.
+
+    Anything else is returned as it is.
+    """
+    plain = not hasattr(image, "getbands") or image.mode in ("L", "RGB", "RGBA")
+    return image if plain or image.mode.startswith(("I", "F")) else _eight_bits(image)
+
+
 def _eight_bits(image):
     """Return a PIL image as grey ("L") or colour ("RGB")."""
     if image.mode in ("L", "RGB"):
