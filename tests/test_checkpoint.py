@@ -171,7 +171,6 @@ def half_done(kill, tmp_path):
     [
         ({"lr": 0.01}, (X, y), "lr"),
         ({"random_state": 1}, (X, y), "random_state"),
-        ({"random_state": np.int64(1)}, (X, y), "random_state"),
         ({"backbone": nn.Linear(64, 3)}, (X, y), "backbone"),
         ({}, (X[::-1], y), "X"),
         ({}, (X, y[::-1]), "y"),
@@ -289,6 +288,16 @@ def test_a_state_from_elsewhere_warns(half_done, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
     with pytest.warns(UserWarning, match="goes on elsewhere \\(threads 1 -> 64\\)"):
         clone(PLAIN).fit(X, y, checkpoint=half_done)
+
+
+def test_seeds_of_numpy_tell_fits_apart(kill, tmp_path):
+    path = tmp_path / "state"
+    kill(2 * 7 + 3)
+    with pytest.raises(Killed):
+        clone(PLAIN).set_params(random_state=np.int64(3)).fit(X, y, checkpoint=path)
+    kill(None)
+    with pytest.raises(ValueError, match="another fit, which differs in .*random_state"):
+        clone(PLAIN).set_params(random_state=np.int64(0)).fit(X, y, checkpoint=path)
 
 
 @pytest.mark.parametrize("random_state", [None, np.random.RandomState(0)])
