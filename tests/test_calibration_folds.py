@@ -218,7 +218,7 @@ def test_sets_have_their_size_where_many_classes_have_one_sample():
     """Their flat scores were missing: sets were a quarter to a half too large."""
     rng = np.random.default_rng(0)
     X, y, X_new = draw_of_rare_classes(rng, 3 * rng.normal(size=(300, 10)))
-    model = AverageKClassifier(2, random_state=0).fit(X, y)
+    model = AverageKClassifier(2, max_epochs=10, calibration_folds=5, random_state=0).fit(X, y)
     assert 1.7 < model.predict_set(X_new).sum(1).mean() < 2.35
 
 
@@ -226,7 +226,7 @@ def test_a_promised_size_is_kept_where_classes_have_one_sample():
     rng, sizes = np.random.default_rng(0), []
     centres = 3 * rng.normal(size=(300, 10))
     params = {"finite_sample": True, "max_size": 20}
-    for seed in range(4):
+    for seed in range(2):
         X, y, X_new = draw_of_rare_classes(rng, centres)
         model = AverageKClassifier(
             2, max_epochs=20, calibration_fraction=0.2, rule_params=params, random_state=seed
