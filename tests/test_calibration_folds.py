@@ -143,7 +143,7 @@ def test_where_the_length_is_searched_the_last_network_is_trained_nearly_as_long
     (first, _, best), (second, of_fold, _), (whole, of_all, _) = lengths
     assert (first, second, whole) == (75, 75, 150)
     assert of_fold == best.best_epoch_
-    epochs = best.best_epoch_ * (76 / 150) ** (1 - best.best_epoch_ / 150)
+    epochs = best.best_epoch_ * (75 / 150) ** (1 - best.best_epoch_ / 150)
     assert of_all == clf.n_iter_ == math.ceil(epochs)
     # The last epoch goes through a part of its five batches.
     n_batches = sum(clf.net_.history[:, "train_batch_count"])
