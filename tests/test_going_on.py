@@ -460,6 +460,12 @@ def test_bytes_are_bytes_wherever_they_come_from(tmp_path):
         with pytest.raises(ValueError, match="numbers up to 255, but those of `fit` were bytes"):
             clf.predict(colours.astype(float))
         assert example_batch(clf, to_torch(clf)).dtype == torch.uint8
+    floats = TensorDataset(torch.from_numpy(colours).float())
+    with pytest.raises(ValueError, match="numbers up to 2.., but those of `fit` were bytes"):
+        clf.predict(Subset(floats, range(40)))
+    clf.fit(colours / 127.5 - 1, LABELS)
+    with pytest.raises(ValueError, match="numbers from -1 to 1: convert X"):
+        clf.predict(paths)
     clf.set_params(transform=lambda image: image / 255 - 0.5).fit(colours, LABELS)
     clf.set_params(transform=None)
     assert example_batch(clf, to_torch(clf)).dtype == torch.float32

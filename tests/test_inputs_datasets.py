@@ -10,6 +10,7 @@ from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset, Te
 
 from sksetvalued import TopKClassifier
 from sksetvalued.inputs import ArrayInputs, dataset_targets, media_inputs
+from sksetvalued.training._data import Loader
 
 X = np.random.default_rng(0).integers(0, 256, (24, 9, 9, 3), dtype=np.uint8)
 Y = np.tile(np.arange(3) * 10, 8)
@@ -241,6 +242,19 @@ class TestErrors:
         params = {"iterator_train__num_workers": 1}
         with pytest.raises(RuntimeError, match="DataLoader worker"):
             classifier(net_params=params).fit(Deadly("targets", Y))
+
+    @pytest.mark.parametrize("n_workers", [0, 1])
+    def test_a_lost_connection_is_that_of_a_worker_where_there_is_one(self, n_workers):
+        def lost():
+            yield from ([0],) * 3
+            raise ConnectionResetError("reset by peer")
+
+        dataset = TensorDataset(torch.zeros(4))
+        loader = Loader(dataset, batch_sampler=lost(), num_workers=n_workers)
+        with pytest.raises((RuntimeError, ConnectionError)) as caught:
+            list(loader)
+        named = str(caught.value).startswith("DataLoader worker: reset by peer. It reads samples")
+        assert named == bool(n_workers)
 
     def test_an_error_in_a_worker_names_its_item(self):
         class Broken(Labelled):

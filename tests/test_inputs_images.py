@@ -291,3 +291,16 @@ def test_lists_of_pil_images_of_any_mode_are_those_of_a_dataset(mode):
     listed = media_inputs(images, "image")
     plain = [np.asarray(image.convert("L" if mode == "1" else "RGB")) for image in images]
     assert torch.equal(listed.take([0, 1]), media_inputs(np.stack(plain), "image").take([0, 1]))
+
+
+def test_lists_of_images_of_several_sizes_are_for_a_transform():
+    images = [pixels(8, 9, 3), pixels(10, 9, 3), Image.fromarray(pixels(8, 11))]
+    with pytest.raises(ValueError, match=r"image 1 is of shape \(3, 10, 9\).*resize or crop"):
+        image_inputs(images).take([0, 1])
+    inputs = image_inputs(images, lambda image: image[:1, :8, :9])
+    assert inputs.sample_shape == (1, 8, 9)
+    assert torch.equal(inputs.take([2])[0, 0], torch.from_numpy(pixels(8, 11)[:, :9]))
+    with pytest.raises(AttributeError) as caught:
+        image_inputs(images, lambda image: image.convert("L")).take([0])
+    assert "image 0, by `transform`" in caught.value.__notes__[0]
+    assert "gets tensors" in caught.value.__notes__[0]

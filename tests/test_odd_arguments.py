@@ -36,6 +36,22 @@ Y = np.arange(24) % 3
 SCORES, SETS = X[:, :3], X[:, :3] > 0
 
 
+class ConstantLoss(nn.Module):
+    def forward(self, scores, target):
+        return 1.0
+
+
+class DetachedLoss(nn.Module):
+    def forward(self, scores, target):
+        return scores.detach().mean()
+
+
+class OfColumns(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.forward = function
+
+
 def top_k(**params):
     return TopKClassifier(**{"k": 2, "max_epochs": 1, "random_state": 0, **params})
 
@@ -300,7 +316,12 @@ def test_a_changed_k_is_told_in_a_line():
         ("device", -(10**30)),
         ("lr_schedule", lambda: None),
         ("lr_schedule", torch.optim.lr_scheduler.StepLR),
+        ("lr_schedule", lambda optimizer: None),
         ("loss", int),
+        ("loss", ConstantLoss),
+        ("loss", DetachedLoss),
+        ("backbone", OfColumns(lambda x: x[:, :0])),
+        ("backbone", OfColumns(lambda x: x.long())),
         ("monitor", lambda y_true, y_score: None),
         ("net_params", {1: 2}),
         ("net_params", {"callbacks__typo": 1}),
@@ -314,6 +335,11 @@ def test_parameters_that_no_training_can_take_are_named(name, value):
     with pytest.raises((ValueError, TypeError)) as caught:
         top_k(validation_fraction=0.2, **{name: value}).fit(X, Y)
     assert re.search(rf"\b{name}\b", str(caught.value))
+
+
+def test_patience_is_not_for_pieces():
+    with pytest.raises(ValueError, match="patience=2.*partial_fit does not do: set patience=None"):
+        top_k(patience=2).partial_fit(X, Y, classes=range(3))
 
 
 def test_the_class_of_a_schedule_is_told_to_become_a_function():

@@ -163,6 +163,13 @@ class TestNormalization:
         with pytest.raises(ValueError, match="normalization must be None, 'imagenet' or a pair"):
             fit(IMAGES, normalization=value)
 
+    def test_means_are_for_the_channels_of_the_images(self):
+        for channels, backbone in ((IMAGES[:, :1], "convnet"), (IMAGES[:, [0, 1, 2, 0]], None)):
+            n_channels = channels.shape[1]
+            with pytest.raises(ValueError, match=f"3 channels, but the images have {n_channels}"):
+                fit(channels, backbone=backbone, normalization="imagenet")
+        assert len(self.means("imagenet", IMAGES[:, :1])[0]) == 3
+
     def test_images_of_another_range_and_tables_are_refused(self):
         with pytest.raises(ValueError, match=r"up to|from 0 to 25\d: divide them by 255"):
             fit(IMAGES.astype(np.float32), normalization="imagenet")

@@ -767,6 +767,21 @@ def test_datasets_bring_their_targets(data):
     assert clf.predict(dataset).shape == Y.shape
 
 
+@pytest.mark.parametrize("kind", [set, list, lambda labels: [str(label) for label in labels]])
+def test_datasets_bring_label_sets(kind):
+    class Labelled(list, torch.utils.data.Dataset):
+        pass
+
+    sets = [kind(labels) for labels in ([0], [1, 2], [2], [0, 1, 2])]
+    samples = torch.randn(4, 3)
+    clf = quick(max_epochs=1).fit(Labelled(zip(samples, sets, strict=True)))
+    given = quick(max_epochs=1).fit(samples, sets)
+    assert clf.classes_.tolist() == given.classes_.tolist()
+    assert clf.class_counts_.tolist() == [2, 2, 3]
+    pairs = quick(max_epochs=1).fit(Labelled((x, kind([0, 1])) for x in samples))
+    assert pairs.average_size_ == (1 if kind is list else 2)  # as in scikit-learn, indicators
+
+
 # -- errors ---------------------------------------------------------------------------------
 
 X0 = np.random.default_rng(0).normal(size=(6, 3))

@@ -533,6 +533,11 @@ class DeepEstimator(TakesSamples, BaseEstimator):
                 "'valid_loss' or a function (y_true, y_score) -> float."
             )
         if valid is None:
+            if self.patience is not None and resume == "partial_fit":
+                raise ValueError(
+                    f"patience={self.patience} needs samples that are held out, which partial_fit "
+                    "does not do: set patience=None, or use fit."
+                )
             if self.patience is not None and not self._searches_epochs(resume):
                 raise ValueError(
                     f"patience={self.patience} needs a validation set: set "

@@ -7,6 +7,7 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import validate_data
 
 from .._arrays import as_array, on_the_processor
+from .._randomness import put_back
 from .._validation import check_weights
 from ..inputs import (
     Stream,
@@ -114,12 +115,12 @@ class TakesSamples:
     def _check_image_range(self, inputs):
         """Raise if bytes and other numbers cannot mean the same images.
 
-        Bytes are divided by 255, others are taken as they are.
+        Bytes are divided by 255, others are taken as they are. Of samples that are read one at a
+        time, the first tells.
         """
-        if not inputs.in_memory:
-            return
         if self._fitted_on_bytes:
-            largest = inputs.statistics().high
+            with put_back():
+                largest = (inputs if inputs.in_memory else inputs.subset([0])).statistics().high
             if largest > 1:
                 raise ValueError(
                     f"X holds images of numbers up to {largest:g}, but those of `fit` were bytes, "

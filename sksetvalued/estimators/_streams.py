@@ -65,7 +65,7 @@ class LearnsFromStreams:
     def _check_stream_options(self, y, sample_weight, checkpoint):
         """Raise where an option takes samples by position."""
         given = {"y": y, "sample_weight": sample_weight, "checkpoint": checkpoint}
-        given["validation_fraction"] = self.validation_fraction
+        given |= {name: getattr(self, name) for name in ("validation_fraction", "patience")}
         for name in ("calibration_fraction", "calibration_folds"):
             value = getattr(self, name, None)
             given[name] = None if is_named(value, "auto") else value

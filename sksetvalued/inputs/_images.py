@@ -5,9 +5,43 @@ import copy
 import numpy as np
 import torch
 
-from ._transforms import CHANNEL_COUNTS, SampleInputs, check_grey, with_plain_bands
+from ._transforms import CHANNEL_COUNTS, SampleInputs, check_grey, to_tensor, with_plain_bands
 
 FINITE_CHECK_ROWS = 256
+
+
+class ListedImages(SampleInputs):
+    """Images of several sizes, in a list.
+
+    Parameters
+    ----------
+    images : list of PIL images, ndarrays or Tensors
+    transform : callable or dict
+        Applied to tensors (channels, height, width); makes all of one size.
+    """
+
+    kind = "image"
+
+    def __init__(self, images, transform=None):
+        super().__init__(len(images), transform)
+        self.images = images
+
+    def parts(self):
+        return [*(np.asarray(self.images[i]) for i in self.indices), self.indices]
+
+    def describe(self, position):
+        return f"image {position}"
+
+    def read(self, position):
+        return to_tensor(self.images[position])
+
+
+def are_of_several_sizes(images):
+    """Return whether images stand in a list because no array holds them."""
+    if not isinstance(images, list | tuple):
+        return False
+    forms = ((i.size, i.mode) if hasattr(i, "getbands") else np.shape(i) for i in images)
+    return len(set(forms)) > 1
 
 
 class ImageInputs(SampleInputs):

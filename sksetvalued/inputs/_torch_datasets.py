@@ -122,7 +122,21 @@ def dataset_targets(dataset):
     targets = _stored_targets(dataset)
     if targets is None:
         targets = [_item_target(dataset, i) for i in range(len(dataset))]
-    return np.asarray(targets)
+    return _as_array(targets)
+
+
+def _as_array(targets):
+    """Return labels as an array, label sets as one of objects."""
+    try:
+        values = np.asarray(targets)
+    except ValueError:  # lists of several lengths
+        values = None
+    if values is not None and (values.ndim == 1 or values.dtype.kind in "biuf"):
+        return values
+    values = np.empty(len(targets), dtype=object)
+    for i, target in enumerate(targets):
+        values[i] = target
+    return values
 
 
 def _stored_targets(dataset):
@@ -139,18 +153,18 @@ def _stored_targets(dataset):
     transform = getattr(dataset, "target_transform", None)
     if targets is None or transform is None:
         return targets
-    return np.asarray([transform(target) for target in targets])
+    return _as_array([transform(target) for target in targets])
 
 
 def _attribute_targets(dataset):
     for name in TARGET_ATTRIBUTES:
         targets = getattr(dataset, name, None)
         if targets is not None and len(targets) == len(dataset):
-            return targets.numpy(force=True) if torch.is_tensor(targets) else np.asarray(targets)
+            return targets.numpy(force=True) if torch.is_tensor(targets) else _as_array(targets)
     for name in PAIR_ATTRIBUTES:
         pairs = getattr(dataset, name, None)
         if pairs is not None and len(pairs) == len(dataset):
-            return np.asarray([pair[1] for pair in pairs])
+            return _as_array([pair[1] for pair in pairs])
     if hasattr(dataset, "categories_map") and getattr(dataset, "target_type", ()) == ["full"]:
         # torchvision's INaturalist: (category, file) by position.
         return np.asarray([category for category, _ in dataset.index])

@@ -238,7 +238,10 @@ class SampleInputs(Inputs):
                 tensor = to_tensor(sample)
                 views = tensor.ndim == 4
         except Exception as error:
-            error.add_note(f"raised on {self.describe(position)}, by `transform` if there is one")
+            gets = ", which gets tensors of images in memory" if self.kind == "image" else ""
+            error.add_note(
+                f"raised on {self.describe(position)}, by `transform` if there is one{gets}"
+            )
             raise
         if views and self.training:
             raise ValueError(

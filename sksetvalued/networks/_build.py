@@ -117,6 +117,7 @@ def build_network(
     elif len(form) == 3:
         own = source.statistics(backbone, weights, body)
         normalize = _normalization(normalization, own, weights, source.n_channels)
+        _check_channels(len(normalize.mean), form[0], is_built_in(backbone))
     else:
         normalize = nn.Identity()
     n_features = _n_features(normalize, body, form, backbone)
@@ -232,6 +233,15 @@ def _normalization(statistics, own, weights, n_channels):
     return Normalize(mean, std, n_channels)
 
 
+def _check_channels(n_means, n_channels, one_stays_one):
+    """Raise if a first layer has means for other channels than the images have."""
+    if n_means not in (1, n_channels) and (n_channels > 1 or one_stays_one):
+        raise ValueError(
+            f"normalization is given for {n_means} channels, but the images have {n_channels}: "
+            f"leave it None, or give a pair (mean, std) of one number, or of {n_channels}."
+        )
+
+
 def _n_features(normalize, body, form, backbone):
     """Return the width of the features, from a sample of zeros or, of parts, else of ones."""
     network = nn.Sequential(normalize, body) if not isinstance(form, dict) else body
@@ -251,6 +261,11 @@ def _n_features(normalize, body, form, backbone):
             f"backbone={_named(backbone)} must return features of shape (n_samples, n_features),"
             f" got {tuple(features.shape)} for one sample: end it with pooling and nn.Flatten()."
             f"{_hint_of_signals(form)}"
+        )
+    if not features.shape[1] or not features.is_floating_point():
+        raise ValueError(
+            f"backbone={_named(backbone)} must return at least one feature, of floats, got "
+            f"{features.shape[1]} of {features.dtype}."
         )
     if features.dtype == torch.float64:
         raise ValueError(

@@ -322,10 +322,16 @@ class _FromOptimizer:
 
     def __call__(self, optimizer, **kwargs):
         try:
-            return self.function(optimizer)
+            schedule = self.function(optimizer)
         except Exception as error:
             error.add_note(f"raised by lr_schedule={self.function!r}, called with the optimizer")
             raise
+        if not hasattr(schedule, "step"):
+            raise TypeError(
+                f"lr_schedule={self.function!r} must return a schedule of torch.optim, but "
+                f"returned {schedule!r}."
+            )
+        return schedule
 
 
 def _check_takes_optimizer(function):

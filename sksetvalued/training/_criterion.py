@@ -102,12 +102,26 @@ class CriterionAdapter(nn.Module):
             loss = self._compute(input, target, extra)
         else:
             loss = self._weighted(input, target, sample_weight, extra)
+        self._check_loss(loss)
+        return loss
+
+    def _check_loss(self, loss):
+        """Raise unless a loss is a number with a gradient, where gradients are taken."""
+        if not torch.is_tensor(loss):
+            raise TypeError(
+                f"loss={self._name} must give a tensor, but gave {loss!r} of type "
+                f"{type(loss).__name__}."
+            )
+        if torch.is_grad_enabled() and not loss.requires_grad:
+            raise ValueError(
+                f"loss={self._name} has no gradient: compute it from the scores by operations of "
+                "torch, not on detached or converted copies of them."
+            )
         if loss.ndim:
             raise ValueError(
                 f"loss={self._name} must give one number per batch, but gave a tensor of shape "
                 f"{tuple(loss.shape)}: set its reduction to 'mean' or 'sum'."
             )
-        return loss
 
     @property
     def _name(self):

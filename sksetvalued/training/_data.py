@@ -225,11 +225,15 @@ class Loader(DataLoader):
     def _guarded(self, batches):
         try:
             yield from batches
-        except RuntimeError as error:
-            if not str(error).startswith("DataLoader"):
+        except (RuntimeError, ConnectionError, EOFError) as error:
+            message = str(error)
+            if not isinstance(error, RuntimeError) and self.num_workers:
+                # What it raises itself is passed on as "Caught ... in DataLoader worker process".
+                message = message if "Caught" in message else f"DataLoader worker: {message}."
+            if not message.startswith("DataLoader"):
                 raise
             raise RuntimeError(
-                f"{error} It reads samples: too little memory (or shared memory), or a crash of "
+                f"{message} It reads samples: too little memory (or shared memory), or a crash of "
                 "the Dataset or the transform, ends it. Use fewer workers, or none: "
                 "net_params={'iterator_train__num_workers': 0, 'iterator_valid__num_workers': 0} "
                 "runs them in this process, which then tells the cause."
