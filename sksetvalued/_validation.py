@@ -127,3 +127,27 @@ def warn_every_class(k, n_classes, category=UserWarning):
             "Choose a smaller k.",
             category,
         )
+
+
+def changed_parameters(wanted, fitted):
+    """Return the parameters in which two estimators of one class differ, in words.
+
+    Parameters
+    ----------
+    wanted, fitted : estimator
+
+    Returns
+    -------
+    changes : list of (wanted, fitted)
+        As ``("k=3", "k=2")``.
+    """
+    new, old = wanted.get_params(deep=False), fitted.get_params(deep=False)
+    return [
+        (_in_words(name, new[name]), _in_words(name, old[name]))
+        for name in sorted(new)
+        if new[name] is not old[name] and not np.array_equal(new[name], old[name])
+    ]
+
+
+def _in_words(name, value):
+    return f"{name}={'<array>' if np.ndim(value) else repr(value)}"

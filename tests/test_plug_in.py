@@ -225,7 +225,10 @@ def test_calibrate_on_unlabelled_data_and_after_changing_the_rule(digits):
     inner = clf.estimator_
     assert clf.calibrate(X_new) is clf
     assert clf.predict_set(X_new).sum() == 2 * len(X_new)
-    clf.set_params(rule__k=3.5, rule__max_size=5).calibrate(X_new)
+    clf.set_params(rule__k=3.5, rule__max_size=5)
+    with pytest.warns(UserWarning, match=r"k=3.5.*was set after the calibration of .*k=2"):
+        assert clf.predict_set(X_new).sum() == 2 * len(X_new)
+    clf.calibrate(X_new)
     sizes = clf.predict_set(X_new).sum(1)
     assert sizes.max() == 5
     assert 3.5 - 1 / len(X_new) <= sizes.mean() <= 3.5

@@ -19,7 +19,7 @@ from .. import training
 from .._arrays import as_labels, as_numbers, check_comparable
 from .._predict import labels_of_sets
 from .._sets import SetMask
-from .._validation import warn_caller
+from .._validation import changed_parameters, warn_caller
 from ..inputs import Inputs, Stream, check_pairs, dataset_targets, input_kind
 from ..training import TrainingSet, split_per_class
 from ._deep import DeepEstimator
@@ -42,10 +42,6 @@ IDLE = {0: ("alpha", "label_smoothing"), 1: ("epsilon", "n_noise_samples", "rank
 def parameters_of(cls):
     """Return the names of the parameters of a class, found once."""
     return frozenset(inspect.signature(cls).parameters)
-
-
-def _in_words(name, value):
-    return f"{name}={'<array>' if np.ndim(value) else repr(value)}"
 
 
 class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEstimator):
@@ -362,12 +358,7 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
 
     def _rule_changes(self):
         """Return the parameters of the rule that were changed since, as (new, old) in words."""
-        wanted, fitted = vars(self._rule()), vars(self.rule_)
-        return [
-            (_in_words(name, wanted[name]), _in_words(name, fitted[name]))
-            for name in sorted(parameters_of(type(self.rule_)))
-            if wanted[name] is not fitted[name] and not np.array_equal(wanted[name], fitted[name])
-        ]
+        return changed_parameters(self._rule(), self.rule_)
 
     def _refresh_rule(self):
         """Bring the rule up to parameters that were changed after `fit`."""

@@ -20,7 +20,7 @@ from sklearn.utils.validation import (
 from .._arrays import as_labels, check_comparable
 from .._predict import SCORE_METHODS, class_scores, labels_of_sets, score_method, unwrap
 from .._sets import sets_of
-from .._validation import check_weights, undone_if_raised, warn_caller
+from .._validation import changed_parameters, check_weights, undone_if_raised, warn_caller
 from ..rules import AverageK
 from ..rules._size import MOST_SEEN
 from ..training import HELD_OUT, split_per_class
@@ -252,7 +252,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         """Calibrate the rule anew, leaving the classifier as it is.
 
         Call it on data that the classifier was not trained on, at any time, and after changing a
-        parameter of `rule`, which takes effect here.
+        parameter of `rule`, which takes effect here; until then, predictions warn of it.
 
         Parameters
         ----------
@@ -321,6 +321,19 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             rule.set_params(prior=counts / counts.sum())
         return rule
 
+    def _fitted_rule(self):
+        """Return the calibrated rule; warn if `rule` is not as it was then."""
+        check_is_fitted(self)
+        self._check_parts()
+        new, old = self._rule(), self.rule_
+        if type(new) is not type(old) or changed_parameters(new, old):
+            warn_caller(
+                f"rule={new!r} was set after the calibration of {old!r}, which is still in use: "
+                "call calibrate(X, y), which leaves the classifier as it is.",
+                UserWarning,
+            )
+        return old
+
     def predict_set(self, X, out=None):
         """Return the set of classes of each sample.
 
@@ -335,11 +348,11 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         y_set : bool ndarray or csr_array of shape (n_samples, n_classes)
             Columns in the order of `classes_`.
         """
-        check_is_fitted(self)
+        rule = self._fitted_rule()
         y_score = self._scores(self.estimator_, X)
         if out is None:
-            return self.rule_.predict_set(y_score)
-        return sets_of(self.rule_, y_score, out)
+            return rule.predict_set(y_score)
+        return sets_of(rule, y_score, out)
 
     def predict_labels(self, X):
         """Return the labels in the set of each sample, the likeliest first.
@@ -352,9 +365,9 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         -------
         labels : list of n_samples ndarrays
         """
-        check_is_fitted(self)
+        rule = self._fitted_rule()
         y_score = self._scores(self.estimator_, X)
-        return labels_of_sets(self.rule_.predict_set(y_score), y_score, self.classes_)
+        return labels_of_sets(rule.predict_set(y_score), y_score, self.classes_)
 
     def predict(self, X):
         """Return the label that the classifier predicts for each sample.
@@ -482,8 +495,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     def _set_scores(self, X):
         """Return the scores that the rule ranks and thresholds."""
-        check_is_fitted(self)
-        return self.rule_.rank_scores(self._scores(self.estimator_, X))
+        return self._fitted_rule().rank_scores(self._scores(self.estimator_, X))
 
     def _folds(self, X, y, place, split_params):
         """Return the samples that each fold trains on, and those that it scores.
@@ -583,7 +595,8 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         if unseen.size:
             raise ValueError(
                 f"y holds labels that the classifier was not trained on: {unseen[:5].tolist()}. "
-                "Leave those samples out, or fit the classifier with them."
+                "Fit the classifier with them, or leave those samples out: what the rule promises "
+                "then holds for samples of the other classes."
             )
         return at
 
