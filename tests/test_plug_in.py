@@ -31,6 +31,7 @@ from sklearn.model_selection import (
 from sklearn.naive_bayes import GaussianNB, MultinomialNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.semi_supervised import SelfTrainingClassifier
 from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -219,6 +220,31 @@ def test_prefit_leaves_the_classifier_alone(digits):
     ) == pytest.approx(0.9, abs=2 / len(y_new))
 
 
+@pytest.mark.parametrize("cv", [0.5, 3])
+def test_a_frozen_classifier_may_know_more_classes(digits, cv):
+    X, y, X_new, y_new = digits
+    model = GaussianNB().fit(X, y)
+    rows = y_new > "five"  # in the order of the alphabet: none of the first classes
+    clf = PlugInClassifier(FrozenEstimator(model), TopK(1), cv=cv).fit(X_new[rows], y_new[rows])
+    assert clf.classes_.tolist() == model.classes_.tolist()
+    assert np.array_equal(clf.class_counts_ > 0, model.classes_ > "five")
+    assert [labels[0] for labels in clf.predict_labels(X[:9])] == model.predict(X[:9]).tolist()
+    if cv == 0.5:
+        clf.set_params(rule=AverageError(0.1)).fit(X_new[rows], y_new[rows])
+        sets = clf.predict_set(X_new[rows])
+        covered = set_coverage_score(y_new[rows], sets, labels=clf.classes_)
+        assert covered == pytest.approx(0.9, abs=0.04)
+
+
+def test_labels_that_the_classifier_leaves_out_are_refused():
+    X, y = load_iris(return_X_y=True)
+    y[::3] = -1
+    for cv in (0.5, 3):
+        learns = PlugInClassifier(SelfTrainingClassifier(GaussianNB()), TopK(1), cv=cv)
+        with pytest.raises(ValueError, match=r"not trained on: \[-1\]"):
+            learns.fit(X, y)
+
+
 def test_calibrate_on_unlabelled_data_and_after_changing_the_rule(digits):
     X, y, X_new, _ = digits
     clf = PlugInClassifier(GaussianNB(), AverageK(2)).fit(X, y)
@@ -342,7 +368,7 @@ def test_a_bootstrap_as_large_as_the_data_trains_on_what_it_drew(digits):
     drawn = np.random.default_rng(0).integers(len(y), size=len(y))
     left = np.setdiff1d(np.arange(len(y)), drawn)
     PlugInClassifier(Noting(), AverageK(2), cv=[(drawn, left)]).fit(X, y)
-    np.testing.assert_array_equal(trained_on, [X[drawn], X])
+    np.testing.assert_array_equal(trained_on, [X, X[drawn]])
 
 
 def test_weights_reach_the_classifier_and_the_rule(digits):

@@ -462,6 +462,31 @@ def test_gradients_of_several_batches_make_the_update_of_one(
         torch.testing.assert_close(weights_of(parts)[name], value, rtol=1e-4, atol=1e-5)
 
 
+class Gated(torch.nn.Module):
+    """Use a second branch for rows whose first feature is positive."""
+
+    def __init__(self):
+        super().__init__()
+        self.branches = torch.nn.ModuleList(torch.nn.Linear(5, 3) for _ in range(2))
+
+    def forward(self, x):
+        features, gate = self.branches[0](x), (x[:, :1] > 0).float()
+        return features + gate * self.branches[1](x) if gate.any() else features
+
+
+def test_a_part_that_a_batch_does_not_use_has_no_gradient_from_it():
+    X, y = np.full((32, 5), -1.0), np.arange(32) % 4
+    X[np.arange(32), np.arange(32) % 5] -= 1
+    X[8:10] *= -1
+    params = {"optimizer": "sgd", "lr_schedule": None, "lr": 0.1, "backbone": Gated()}
+    params["net_params"] = {"gradient_accumulation_steps": 4, "iterator_train__shuffle": False}
+    parts = classifier(batch_size=8, max_epochs=1, **params).fit(X, y)
+    params["net_params"] = {"iterator_train__shuffle": False}
+    whole = classifier(batch_size=32, max_epochs=1, **params).fit(X, y)
+    for name, value in weights_of(whole).items():
+        torch.testing.assert_close(weights_of(parts)[name], value, rtol=1e-4, atol=1e-6)
+
+
 def test_the_validation_loss_is_the_weighted_mean_of_all_samples(data):
     X, y = data
     weight = np.random.default_rng(0).exponential(size=len(y)) ** 2

@@ -173,21 +173,25 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             kept = np.flatnonzero(weight)
             fit_params = {k: _subset(v, kept, len(y)) for k, v in fit_params.items()}
             X, y, weight = _safe_indexing(X, kept), y[kept], weight[kept]
-        self.classes_, target = np.unique(y, return_inverse=True)
+        labels, target = np.unique(y, return_inverse=True)
         fit_params, split_params = self._route(weight, fit_params)
         if share is None:
-            folds = self._folds(X, y, place, split_params)
-            y_score, rows, seen = self._out_of_fold_scores(X, y, folds, fit_params)
-            train = np.arange(len(y))
+            folds, train = self._folds(X, y, place, split_params), np.arange(len(y))
         else:
             train, rows = self._split(target, share)
-            seen = []
-        self.class_counts_ = np.bincount(
-            target[train], weights=None if weight is None else weight[train]
-        )
         self.estimator_ = self._fit_estimator(X, y, train, fit_params)
-        if share is not None:
-            y_score = self._scores(self.estimator_, _safe_indexing(X, rows))
+        # A frozen classifier may know more, and one that learns from unlabelled samples fewer.
+        self.classes_ = np.asarray(getattr(self.estimator_, "classes_", labels))
+        target = self._columns(y)
+        self.class_counts_ = np.bincount(
+            target[train],
+            weights=None if weight is None else weight[train],
+            minlength=len(self.classes_),
+        )
+        if share is None:
+            y_score, rows, seen = self._out_of_fold_scores(X, y, folds, fit_params)
+        else:
+            y_score, seen = self._scores(self.estimator_, _safe_indexing(X, rows)), []
         rule = self._rule_with_prior(self.class_counts_)
         given = y_score, target[rows], None if weight is None else weight[rows]
         if seen:
@@ -552,7 +556,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return np.concatenate(y_score), np.concatenate(rows), seen
 
     def _scores_of_all_classes(self, model, X, rows):
-        columns = np.searchsorted(self.classes_, model.classes_)
+        columns = self._columns(model.classes_)
         return self._scores(model, _safe_indexing(X, rows), columns, len(self.classes_))
 
     def _scores_of_seen(self, model, X, rows, n_models):
@@ -590,7 +594,9 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     def _columns(self, y):
         """Return the column of each label."""
         check_comparable(y, "y", self.classes_, "classes_")
-        at = np.minimum(np.searchsorted(self.classes_, y), len(self.classes_) - 1)
+        order = np.argsort(self.classes_)
+        place = np.searchsorted(self.classes_, y, sorter=order)
+        at = order[np.minimum(place, len(order) - 1)]
         unseen = np.unique(y[self.classes_[at] != y])
         if unseen.size:
             raise ValueError(

@@ -250,14 +250,14 @@ class SetNet(NeuralNet):
         held, n_batches, total = self._held
         mass = float(batch_mass(self.criterion_, *batch[1][:2]))
         total += mass
-        summed = sums(self.criterion_)
+        share = 1.0 if sums(self.criterion_) else mass / total
+        if share < 1:
+            for whole in held.values():
+                whole.mul_(1 - share)
         for parameter in self._updated():
             if parameter.grad is not None:
                 whole = held.setdefault(parameter, torch.zeros_like(parameter.grad))
-                if summed:
-                    whole.add_(parameter.grad)
-                else:
-                    whole.lerp_(parameter.grad, mass / total)
+                whole.add_(parameter.grad, alpha=share)
         self._held = held, n_batches + 1, total
         if n_batches + 1 == self.gradient_accumulation_steps:
             self._update_by_held(batch)
