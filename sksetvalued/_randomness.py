@@ -159,3 +159,9 @@ class OwnGenerator:
     def __setstate__(self, state):
         self.seed, self._states = state["seed"], dict(state["states"])
         self._generators = {}
+
+
+def own_generators(module):
+    """Return the generators that parts of a module own, by the names of the parts."""
+    parts = {name: getattr(part, "generator", None) for name, part in module.named_modules()}
+    return {name: own for name, own in parts.items() if isinstance(own, OwnGenerator)}

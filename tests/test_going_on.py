@@ -26,7 +26,7 @@ from sksetvalued import (
 from sksetvalued._masks import top_k_mask
 from sksetvalued.deploy._module import example_batch
 from sksetvalued.estimators import _labels
-from sksetvalued.losses import ROLELoss
+from sksetvalued.losses import NoisedTopKHingeLoss, ROLELoss
 from sksetvalued.metrics import set_coverage_score, top_k_scorer
 
 N_CLASSES = 4
@@ -316,6 +316,25 @@ def test_what_a_criterion_remembers_is_kept_unless_it_is_set_anew():
     assert torch.equal(found[0], torch.zeros(N_CLASSES))
     assert torch.equal(found[1], learned)
     assert torch.equal(found[2], torch.full((N_CLASSES,), 5.0))
+
+
+def test_the_noise_of_a_loss_goes_on_unless_it_is_given_another_seed():
+    seen = []
+
+    class See(Callback):
+        def on_train_begin(self, net, **kwargs):
+            seen.append(net.criterion_.generator.__getstate__())
+
+    def noised(seed):
+        return NoisedTopKHingeLoss(2, generator=seed)
+
+    clf = TopKClassifier(k=2, loss=noised(0), callbacks=[See()], **QUICK).fit(X, y)
+    drawn = clf.net_.criterion_.generator.__getstate__()["states"]["cpu"]
+    clf.partial_fit(X, y).set_params(loss=noised(1)).partial_fit(X, y)
+    assert [state["seed"] for state in seen] == [0, 0, 1]
+    assert torch.equal(seen[1]["states"]["cpu"], drawn)
+    assert not seen[0]["states"]
+    assert not seen[2]["states"]
 
 
 def test_a_criterion_given_as_an_instance_is_that_of_now():

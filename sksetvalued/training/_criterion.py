@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from .._randomness import own_generators
 from ..losses import LOSSES, SetLoss
 from ..losses._base import reduce_loss
 
@@ -211,9 +212,9 @@ def make_criterion(loss, loss_params, supplied, targets="label"):
 
 
 def take_learned(criterion, old):
-    """Copy the parameters and buffers that a criterion of the same class has learned.
+    """Go on with the parameters, buffers and generators of a criterion of the same class.
 
-    Buffers that start with other values than they did then were set anew.
+    Buffers and generators that start with other values than they did then were set anew.
     """
     if type(getattr(criterion, "criterion", criterion)) is type(getattr(old, "criterion", old)):
         learned = dict(old.named_parameters())
@@ -225,6 +226,10 @@ def take_learned(criterion, old):
             known = name in starts and name in learned
             if known and torch.equal(starts[name], start) and learned[name].shape == start.shape:
                 criterion.get_buffer(name).copy_(learned[name])
+        drawn_from = own_generators(old)
+        for name, generator in own_generators(criterion).items():
+            if name in drawn_from and drawn_from[name].seed == generator.seed:
+                generator.__setstate__(drawn_from[name].__getstate__())
 
 
 def _build(cls, params):

@@ -8,7 +8,7 @@ import torch
 from skorch.callbacks import Callback, PrintLog, ProgressBar
 from skorch.history import History
 
-from .._randomness import OwnGenerator, rng_state, set_rng_state
+from .._randomness import own_generators, rng_state, set_rng_state
 
 #: What a callback may remember of the epochs.
 DATA = (type(None), Number, str, list, tuple, dict, np.ndarray, torch.Tensor)
@@ -112,9 +112,8 @@ def _parameters(net):
 def generators_of(net):
     """Yield the generators that parts of the network and of the loss own."""
     for name, module in _modules(net):
-        for key, part in module.named_modules():
-            if isinstance(getattr(part, "generator", None), OwnGenerator):
-                yield f"{name}.{key}", part.generator
+        for key, own in own_generators(module).items():
+            yield f"{name}.{key}", own
 
 
 def _of_optimizer(optimizer):
