@@ -8,6 +8,7 @@ import torch
 from joblib import parallel_config
 from PIL import Image
 from sklearn.model_selection import GridSearchCV
+from torchvision.transforms import v2
 
 from sksetvalued import TopKClassifier
 from sksetvalued.inputs import input_kind, media_inputs
@@ -41,8 +42,10 @@ def path_inputs(X, transform=None):
 def classifier(**params):
     """Return a small classifier that reads images in this process."""
     params = {"k": 1, "max_epochs": 2, "lr": 1e-2, "batch_size": 10, "random_state": 0} | params
-    workers = {f"iterator_{part}__num_workers": 0 for part in ("train", "valid")}
-    return TopKClassifier(loss="cross_entropy", net_params=workers, **params)
+    params.setdefault(
+        "net_params", {f"iterator_{part}__num_workers": 0 for part in ("train", "valid")}
+    )
+    return TopKClassifier(loss="cross_entropy", **params)
 
 
 @pytest.mark.parametrize(
@@ -90,6 +93,58 @@ def test_scores_do_not_depend_on_the_workers(paths):
     few = classifier().fit(paths, y)
     many = classifier(transform=None).set_params(net_params=None).fit(paths, y)
     np.testing.assert_array_equal(few.decision_function(paths), many.decision_function(paths))
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_what_transforms_draw_does_not_depend_on_the_workers(paths, shuffle):
+    crop = v2.RandomCrop(SIZE - 3)
+
+    def scores(n_workers, max_epochs=2):
+        workers = {f"iterator_{part}__num_workers": n_workers for part in ("train", "valid")}
+        workers["iterator_train__shuffle"] = shuffle
+        clf = classifier(transform=crop, max_epochs=max_epochs).set_params(net_params=workers)
+        before = torch.get_rng_state()
+        found = clf.fit(paths, y).decision_function(paths)
+        assert torch.equal(torch.get_rng_state(), before)
+        # Nor, of a trained network, on the samples beside.
+        np.testing.assert_allclose(clf.decision_function(paths[:1]), found[:1], atol=1e-5)
+        return found
+
+    np.testing.assert_array_equal(scores(0), scores(2))
+    drawn = []
+    look = classifier(transform={"train": lambda x: drawn.append(torch.rand(())) or x})
+    look.net_params["iterator_train__shuffle"] = shuffle
+    look.fit(paths, y)
+    assert len(set(torch.stack(drawn[-60:]).tolist())) == 60  # of two epochs
+
+
+class Anywhere(torch.utils.data.Dataset):
+    """Samples that know whether a worker process reads them."""
+
+    def __init__(self, length):
+        self.length = length
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, i):
+        here = torch.utils.data.get_worker_info() is None
+        return torch.full((3, SIZE, SIZE), float(here)), y[i % 30]
+
+
+def test_workers_predict_several_batches_where_there_may_be_some(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1})
+    clf = classifier(net_params={"iterator_train__num_workers": 0}).fit(Anywhere(30))
+    here, there = clf.decision_function([np.full((SIZE, SIZE, 3), v, "f") for v in (1, 0)])
+
+    def score(n):
+        return clf.decision_function(Anywhere(n))[0]
+
+    np.testing.assert_allclose(score(32), here, atol=1e-5)
+    np.testing.assert_allclose(score(64), there, atol=1e-5)
+    # In a process of a pool, which may start no others.
+    monkeypatch.setattr("multiprocessing.parent_process", lambda: "a pool")
+    np.testing.assert_allclose(score(64), here, atol=1e-5)
 
 
 def test_a_grid_search_slices_paths(paths):

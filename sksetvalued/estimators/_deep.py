@@ -414,7 +414,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         if processes is not None:
             processes.prepare(net, lent)
         try:
-            with training.alone():
+            with training.alone(), training.dead_workers_named():
                 net.partial_fit((train, valid), epochs=epochs, keep=keep, processes=processes)
         except torch.OutOfMemoryError as error:
             raise RuntimeError(

@@ -98,9 +98,9 @@ class ImageInputs(SampleInputs):
     def read(self, position):
         return self._gather(np.asarray([position]))[0]
 
-    def take(self, indices):
+    def take(self, indices, seed=None):
         if not self.in_memory:
-            return super().take(indices)
+            return super().take(indices, seed)
         if isinstance(self.indices, torch.Tensor):
             return self._gather(self.indices[torch.as_tensor(indices).to(self.indices.device)])
         return self._gather(self.indices[np.asarray(indices)])

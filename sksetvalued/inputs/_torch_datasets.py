@@ -47,9 +47,9 @@ class DatasetInputs(SampleInputs):
     def in_memory(self):
         return self.transform is None and type(self.dataset) is TensorDataset
 
-    def take(self, indices):
+    def take(self, indices, seed=None):
         if not self.in_memory:
-            return super().take(indices)
+            return super().take(indices, seed)
         batch = self.dataset.tensors[0].detach()[self.indices[np.asarray(indices)]]
         batch = batch[:, None] if batch.ndim == 3 else batch
         return batch if batch.dtype == torch.uint8 and batch.ndim > 2 else batch.float()

@@ -198,9 +198,23 @@ class SampleInputs(Inputs):
         part.training = training
         return part
 
-    def take(self, indices):
+    def take(self, indices, seed=None):
+        """Return samples as a batch.
+
+        With `seed`, torch's generator is seeded for each sample, by its position too, and put
+        back afterwards: what a transform draws then depends on nothing else.
+        """
         positions = self.indices[np.asarray(indices)]
-        return self.stack(positions, [self._load(position)[0] for position in positions])
+        if seed is None:
+            samples = [self._load(position)[0] for position in positions]
+        else:
+            with put_back():
+                samples = [self._load_seeded(position, seed) for position in positions]
+        return self.stack(positions, samples)
+
+    def _load_seeded(self, position, seed):
+        torch.default_generator.manual_seed(seed + int(position))
+        return self._load(position)[0]
 
     def stack(self, positions, samples):
         """Return prepared samples as one batch; positions are for messages."""

@@ -3,7 +3,13 @@
 from .._randomness import rng_state, seeded
 from ._callbacks import bare_callback, check_movable, check_no_validation, copied_callbacks
 from ._criterion import accepts, make_criterion, take_learned
-from ._data import StreamSet, TrainingSet, count_batches, make_batches
+from ._data import (
+    StreamSet,
+    TrainingSet,
+    count_batches,
+    dead_workers_named,
+    make_batches,
+)
 from ._monitor import Monitor, calibrated_log_likelihood
 from ._net import SetNet
 from ._optimizers import OPTIMIZERS, resolve_optimizer
@@ -43,6 +49,7 @@ __all__ = [
     "copied_callbacks",
     "count_batches",
     "current_processes",
+    "dead_workers_named",
     "is_perceptron",
     "folds_per_class",
     "iter_outputs",

@@ -1,5 +1,6 @@
 """Batches: gathered whole in memory, or made by the workers of a DataLoader."""
 
+from contextlib import contextmanager
 from itertools import islice, repeat
 
 import torch
@@ -15,6 +16,9 @@ OF_WORKERS = {
     "timeout",
     "worker_init_fn",
 }
+
+#: What is said of a worker process that ended.
+OF_DEAD_WORKERS = "It reads samples"
 
 #: Entries of a table that are gathered at once: few enough to stay in the processor's cache.
 GATHERED = 1 << 18
@@ -59,11 +63,12 @@ class TrainingSet(Dataset):
         return self.__getitems__([index])
 
     def __getitems__(self, indices):
-        indices = torch.as_tensor(indices)
+        seed, indices = getattr(indices, "seed", None), torch.as_tensor(indices)
         weight = None if self.sample_weight is None else take_rows(self.sample_weight, indices)
         target = take_rows(self.target, indices)
         own = indices if self.part is None else indices[self.part.rows(len(indices))]
-        return self.inputs.take(own), (target, weight, indices)
+        x = self.inputs.take(own) if seed is None else self.inputs.take(own, seed)
+        return x, (target, weight, indices)
 
     def to(self, device, part=None):
         """Return the set with its data moved to `device`, unless worker processes read them."""
@@ -199,11 +204,31 @@ def as_is(batch):
     return batch
 
 
-class _IndexLists:
-    """Give a DataLoader plain lists, which it sends to its workers cheaply."""
+class _Indices(list):
+    """Indices of a batch, and the seed of what its samples draw."""
 
-    def __init__(self, batch_indices):
+    seed = None
+
+
+class _IndexLists:
+    """Give a DataLoader plain lists, which it sends to its workers cheaply.
+
+    Where code of the user may draw random numbers, each epoch has a seed for it, so that they are
+    the same in any number of workers and processes.
+
+    Parameters
+    ----------
+    batch_indices : BatchIndices
+    draws : bool
+        Whether there is such code.
+    moves_on : bool
+        Whether an epoch has other seeds than the one before even where its order is the same.
+    """
+
+    def __init__(self, batch_indices, draws, moves_on):
         self.batch_indices = batch_indices
+        self.draws = draws
+        self.moves_on = moves_on and not batch_indices.shuffle
 
     def __len__(self):
         return len(self.batch_indices)
@@ -211,8 +236,19 @@ class _IndexLists:
     def __iter__(self):
         # A generator: a DataLoader asks for more iterators than it uses, and only the one that it
         # uses may draw an order.
-        for indices in self.batch_indices:
-            yield indices.tolist()
+        seed = self._seed() if self.draws else None
+        for batch in self.batch_indices:
+            indices = _Indices(batch.tolist())
+            indices.seed = seed
+            yield indices
+
+    def _seed(self):
+        """Draw a seed, from a copy of the generator so that the order is that without it."""
+        generator = self.batch_indices.generator
+        if not self.moves_on:
+            state, generator = generator.get_state(), torch.Generator()
+            generator.set_state(state)
+        return int(torch.randint(2**62, (), generator=generator))
 
 
 class Loader(DataLoader):
@@ -232,12 +268,28 @@ class Loader(DataLoader):
                 message = message if "Caught" in message else f"DataLoader worker: {message}."
             if not message.startswith("DataLoader"):
                 raise
-            raise RuntimeError(
-                f"{message} It reads samples: too little memory (or shared memory), or a crash of "
-                "the Dataset or the transform, ends it. Use fewer workers, or none: "
-                "net_params={'iterator_train__num_workers': 0, 'iterator_valid__num_workers': 0} "
-                "runs them in this process, which then tells the cause."
-            ) from error
+            raise _dead_worker(message) from error
+
+
+def _dead_worker(message):
+    return RuntimeError(
+        f"{message} {OF_DEAD_WORKERS}: too little memory (or shared memory), or a crash of the "
+        "Dataset or the transform, ends it. Use fewer workers, or none: "
+        "net_params={'iterator_train__num_workers': 0, 'iterator_valid__num_workers': 0} "
+        "runs them in this process, which then tells the cause."
+    )
+
+
+@contextmanager
+def dead_workers_named():
+    """Say what to do of a worker process that ends while this one does something else."""
+    try:
+        yield
+    except RuntimeError as error:
+        message = str(error)
+        if not message.startswith("DataLoader worker") or OF_DEAD_WORKERS in message:
+            raise
+        raise _dead_worker(message) from error
 
 
 def make_batches(dataset, batch_size, generator, shuffle=False, **loader_params):
@@ -256,13 +308,15 @@ def make_batches(dataset, batch_size, generator, shuffle=False, **loader_params)
     """
     if isinstance(dataset, StreamSet):
         return dataset.make_batches(batch_size, *_for_loader(generator, loader_params))
-    indices = BatchIndices(len(dataset), batch_size, shuffle, generator)
-    if dataset.inputs.in_memory:
+    indices, inputs = BatchIndices(len(dataset), batch_size, shuffle, generator), dataset.inputs
+    if inputs.in_memory:
         return MemoryBatches(dataset, indices)
     of_workers, loader_params = _for_loader(generator, loader_params, dataset.part)
     return Loader(
         dataset,
-        batch_sampler=_IndexLists(indices),
+        batch_sampler=_IndexLists(
+            indices, inputs.runs_user_code, getattr(inputs, "training", False)
+        ),
         collate_fn=as_is,
         generator=of_workers,
         **loader_params,

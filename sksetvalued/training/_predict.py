@@ -4,9 +4,8 @@ import copy
 
 import torch
 
-from .._randomness import rng_state, seeded
 from ..networks._rows import RowLinear
-from ._data import TrainingSet, make_batches
+from ._data import TrainingSet, count_batches, make_batches
 from ._setup import loader_params
 
 
@@ -33,17 +32,20 @@ def iter_outputs(net, inputs, batch_size, double=False, processes=None):
     module.eval()
     part = None if processes is None else processes.part
     dataset = TrainingSet(inputs, torch.zeros(len(inputs), dtype=torch.int8), part=part)
-    params = loader_params(inputs, net.device)
-    params |= net.get_params_for("iterator_valid")
-    params["persistent_workers"] = False
+    params = (
+        loader_params(inputs, net.device) | net.asked_of_loaders | {"persistent_workers": False}
+    )
+    # Processes for one batch would be started for nothing.
+    n_batches = count_batches(len(inputs), batch_size)
+    if not inputs.in_memory:
+        params["num_workers"] = min(params["num_workers"], n_batches) if n_batches > 1 else 0
     generator = torch.Generator().manual_seed(0)
     batches = make_batches(dataset, batch_size, generator, **params)
-    in_process = not (inputs.in_memory or params.get("num_workers"))
-    for x, n_samples in _samples(batches, net.device, in_process):
+    for x, (target, _, _) in batches:
         with torch.inference_mode():
             scores = _scores(net, module, criterion, x.to(net.device, non_blocking=True), inputs)
             if processes is not None:
-                scores = processes.whole(scores, n_samples)
+                scores = processes.whole(scores, len(target))
         yield scores
 
 
@@ -65,25 +67,6 @@ def _double_copy(module):
     children = vars(module)["_modules"].items()
     vars(new)["_modules"] = {k: None if m is None else _double_copy(m) for k, m in children}
     return new
-
-
-def _samples(batches, device, in_process):
-    """Yield the samples of each batch, and its size.
-
-    Samples that this process loads or transforms see reproducible randomness. The generators are
-    put back before each batch is handed over.
-    """
-    if not in_process:
-        yield from ((x, len(target)) for x, (target, _, _) in batches)
-        return
-    with seeded(0, device):
-        iterator, state = iter(batches), rng_state(device)
-    while True:
-        with seeded(0, device, state):
-            batch, state = next(iterator, None), rng_state(device)
-        if batch is None:
-            return
-        yield batch[0], len(batch[1][0])
 
 
 def _scores(net, module, criterion, x, inputs):

@@ -244,6 +244,11 @@ def make_net(module, criterion, inputs, monitor, n_batches, options, generator=N
         verbose=int(any(isinstance(bare_callback(c), PrintLog) for c in callbacks)),
         **params,
     )
+    net.asked_of_loaders = {
+        key.removeprefix("iterator_valid__"): value
+        for key, value in net_params.items()
+        if key.startswith("iterator_valid__")
+    }
     try:
         return net.initialize()
     except (TypeError, ValueError) as error:
