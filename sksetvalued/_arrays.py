@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from sklearn.utils import column_or_1d
+from sklearn.utils._missing import is_scalar_nan
 
 #: What labels are, by the kind of a dtype.
 KINDS = {
@@ -161,6 +162,13 @@ def check_kind(array, name):
 
 
 def _raise_of_kinds(labels, kinds, name):
+    missing = [value for value in labels if value is None or is_scalar_nan(value)]
+    missing += [value for value in labels if type(value).__name__ in ("NAType", "NaTType")]
+    if missing:
+        raise ValueError(
+            f"{name} holds {missing[0]!r}, which is no label: leave those samples out, or name "
+            "the label that is missing."
+        )
     examples = {label_kind(type(value)): value for value in labels}
     raise ValueError(
         f"{name} holds {' and '.join(sorted(kinds))}, such as "

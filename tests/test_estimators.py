@@ -224,6 +224,33 @@ def _fit_and_describe(estimator, X, y):
     return [p.numpy() for p in clf.net_.module_.state_dict().values()]
 
 
+def test_scores_that_are_nan_are_refused_by_the_sample():
+    X = np.random.default_rng(0).random((20, 8, 8), np.float32)
+    clf = TopKClassifier(1, max_epochs=1, random_state=0).fit(X, np.arange(20) % 2)
+    dataset = torch.utils.data.TensorDataset(torch.from_numpy(X)[:, None])
+    dataset.tensors[0][17, 0, 3, 3] = torch.nan
+    for method in (clf.predict, clf.predict_proba, clf.decision_function, clf.predict_set):
+        with pytest.raises(ValueError, match="scores of sample 17 of X are NaN"):
+            method(dataset)
+
+
+def test_one_colour_image_is_told_its_form():
+    X = np.random.default_rng(0).random((8, 40, 40, 3))
+    clf = TopKClassifier(1, max_epochs=1).fit(X, np.arange(8) % 2)
+    for one in (X[0], X[0].transpose(2, 0, 1)):
+        with pytest.raises(ValueError, match=r"the shape of one sample: pass X\[None\]"):
+            clf.predict(one)
+
+
+def test_the_get_params_of_a_transform_is_its_own():
+    class Crop:
+        @staticmethod
+        def get_params(image, size):
+            raise AssertionError
+
+    assert TopKClassifier(2, transform=Crop()).set_params(k=3).k == 3
+
+
 def test_processes_of_joblib_start_no_workers_of_their_own():
     assert default_workers() >= 1
     assert joblib.Parallel(n_jobs=2)(joblib.delayed(default_workers)() for _ in range(2)) == [0, 0]

@@ -482,6 +482,11 @@ def test_bytes_are_bytes_wherever_they_come_from(tmp_path):
     floats = TensorDataset(torch.from_numpy(colours).float())
     with pytest.raises(ValueError, match="numbers up to 2.., but those of `fit` were bytes"):
         clf.predict(Subset(floats, range(40)))
+    clf.fit(colours / 255, LABELS)
+    with pytest.raises(
+        ValueError, match="numbers up to 2.., but those of `fit` were numbers from 0"
+    ):
+        clf.predict(colours.astype(int))
     clf.fit(colours / 127.5 - 1, LABELS)
     with pytest.raises(ValueError, match="numbers from -1 to 1: convert X"):
         clf.predict(paths)

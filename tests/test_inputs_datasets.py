@@ -27,6 +27,7 @@ class Pictures(Dataset):
 
     def __getitem__(self, i):
         self.n_reads += 1
+        torch.rand(())
         return Image.fromarray(X[i]), Y[i]
 
 
@@ -65,10 +66,30 @@ def test_samples_come_without_their_graph():
         ("_samples", [("file", label) for label in Y]),
     ],
 )
-def test_stored_labels_are_found_without_reading_samples(attribute, values):
+def test_stored_labels_are_found_without_reading_the_samples(attribute, values):
     dataset = Labelled(attribute, values)
+    before = torch.get_rng_state()
     np.testing.assert_array_equal(dataset_targets(dataset), Y)
-    assert dataset.n_reads == 0
+    assert dataset.n_reads == 3  # to see whether they agree
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+class Subclass(TensorDataset):
+    def __getitem__(self, i):
+        x, y, _ = super().__getitem__(i)
+        return x, y + 5
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        Labelled("targets", Y // 10 % 2),
+        Labelled("samples", [(label, f"file{i}") for i, label in enumerate(Y)]),
+        Subclass(torch.zeros(24, 2), torch.from_numpy(Y) - 5, torch.arange(24)),
+    ],
+)
+def test_labels_are_those_of_the_items_where_others_are_stored(dataset):
+    np.testing.assert_array_equal(dataset_targets(dataset), Y)
 
 
 def test_labels_that_are_not_stored_are_read_with_the_samples():
@@ -87,8 +108,27 @@ def test_labels_are_seen_through_subsets_and_unions():
 
 def test_a_target_transform_is_applied():
     dataset = Labelled("targets", Y)
-    dataset.target_transform = lambda label: f"class {label}"
+    transform = dataset.target_transform = lambda label: f"class {label}"
+
+    class Named(Labelled):
+        def __getitem__(self, i):
+            return X[i], transform(Y[i])
+
+    dataset.__class__ = Named
     assert dataset_targets(dataset)[1] == "class 10"
+    assert dataset.n_reads == 0
+
+
+@pytest.mark.parametrize(
+    ("other", "message"), [(np.nan, "holds nan, which"), (1, "numbers and s")]
+)
+def test_labels_do_not_become_strings(other, message):
+    class Named(Pictures):
+        def __getitem__(self, i):
+            return X[i], other if i == 5 else "name"
+
+    with pytest.raises(ValueError, match=f"y .*{message}"):
+        dataset_targets(Named())
 
 
 def test_labels_of_the_wrong_length_are_not_trusted():

@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch.utils.data import Subset, TensorDataset
+from torchvision import transforms as v1
+from torchvision.transforms import v2
 
 from sksetvalued.inputs import media_inputs
 from sksetvalued.inputs._transforms import channel_statistics, to_tensor
@@ -265,14 +268,17 @@ class TestStatistics:
         channel_statistics(Counting(), n_samples=100)
         assert Counting.n_read == 100
 
+    def test_channels_are_measured_each_by_its_own_size(self):
+        X = pixels(20, 3, 8, 8) / 255
+        X[:, 0] *= 1e7
+        np.testing.assert_allclose(image_inputs(X).statistics().std, X.std((0, 2, 3)), rtol=1e-3)
+
     def test_views_count_as_samples(self):
         inputs = image_inputs(pixels(20, 3, 8, 8), {"eval": lambda x: [x, 255 - x]})
         np.testing.assert_allclose(inputs.statistics().mean, 0.5)
 
 
 def test_pictures_and_arrays_become_the_same_tensor():
-    from PIL import Image
-
     grey, colour = pixels(7, 5), pixels(7, 5, 3)
     assert torch.equal(to_tensor(Image.fromarray(grey)), torch.from_numpy(grey)[None])
     expected = torch.from_numpy(colour).permute(2, 0, 1)
@@ -282,7 +288,7 @@ def test_pictures_and_arrays_become_the_same_tensor():
     assert torch.equal(to_tensor(expected), expected)
 
 
-@pytest.mark.parametrize("mode", ["P", "1", "LA", "CMYK"])
+@pytest.mark.parametrize("mode", ["P", "1", "LA", "CMYK", "RGBA", "YCbCr"])
 def test_lists_of_pil_images_of_any_mode_are_those_of_a_dataset(mode):
     rng = np.random.default_rng(0)
     images = [
@@ -297,10 +303,61 @@ def test_lists_of_images_of_several_sizes_are_for_a_transform():
     images = [pixels(8, 9, 3), pixels(10, 9, 3), Image.fromarray(pixels(8, 11))]
     with pytest.raises(ValueError, match=r"image 1 is of shape \(3, 10, 9\).*resize or crop"):
         image_inputs(images).take([0, 1])
-    inputs = image_inputs(images, lambda image: image[:1, :8, :9])
-    assert inputs.sample_shape == (1, 8, 9)
-    assert torch.equal(inputs.take([2])[0, 0], torch.from_numpy(pixels(8, 11)[:, :9]))
+    inputs = image_inputs(images, v2.Compose([v2.CenterCrop(8), v2.Grayscale()]))
+    assert inputs.sample_shape == (1, 8, 8)
+    expected = v2.functional.center_crop(torch.from_numpy(pixels(8, 11)), 8)
+    assert torch.equal(inputs.take([2])[0, 0], expected)
     with pytest.raises(AttributeError) as caught:
         image_inputs(images, lambda image: image.convert("L")).take([0])
     assert "image 0, by `transform`" in caught.value.__notes__[0]
-    assert "gets tensors" in caught.value.__notes__[0]
+    assert "given: Tensor" in caught.value.__notes__[0]
+    for form, other, remedy in (
+        ((8, 9, 4), np.uint8, r"as many channels, as by image\.convert\('RGB'\)"),
+        ((8, 9, 3), np.float32, "one type"),
+    ):
+        with pytest.raises(ValueError, match=remedy):
+            image_inputs([images[0], pixels(*form, dtype=other), images[1]]).take([0, 1])
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "P", "CMYK"])
+def test_transforms_get_pil_images_from_lists_of_them_as_from_paths(mode, tmp_path):
+    image = Image.fromarray(pixels(8, 8, 3)).convert(mode)
+    image.save(tmp_path / "x.tiff")
+    crop = v1.Compose([v1.Resize(6), v1.Grayscale(3), v1.ToTensor()])
+    listed = image_inputs([image, image], crop)
+    read = media_inputs([tmp_path / "x.tiff"], "path", crop)
+    assert torch.equal(listed.take([1]), read.take([0]))
+
+
+@pytest.mark.parametrize("shape", [(12, 12, 5), (12, 12, 2), (5, 12, 12), (4, 4, 4), (3, 12, 9)])
+def test_a_dataset_of_arrays_has_the_channels_of_an_array(shape):
+    class Arrays(list, torch.utils.data.Dataset):
+        pass
+
+    X = pixels(3, *shape)
+    whole, single = image_inputs(X), media_inputs(Arrays(X), "dataset")
+    assert torch.equal(single.take([0, 2]), whole.take([0, 2]))
+
+
+def test_tensors_of_a_dataset_have_their_channels_first():
+    X = torch.from_numpy(pixels(3, 12, 12, 3))
+    with pytest.raises(ValueError, match=r"\(12, 12, 3\) seem to have.*permute\(2, 0, 1\)"):
+        media_inputs(TensorDataset(X), "dataset").sample_shape  # noqa: B018
+    maps = torch.zeros(3, 16, 4, 4)
+    assert media_inputs(TensorDataset(maps), "dataset").sample_shape == (16, 4, 4)
+
+
+def test_volumes_without_a_transform_are_told_their_name():
+    for shape in ((5, 3, 8, 8), (2, 5, 3, 8, 8)):
+        X = torch.zeros(3, *shape, dtype=torch.uint8)
+        with pytest.raises(ValueError, match="volumes and videos get a name"):
+            media_inputs(Subset(TensorDataset(X), [0]), "dataset").sample_shape  # noqa: B018
+
+
+def test_masks_are_not_lost():
+    X = np.ma.masked_array(pixels(4, 8, 8, 3), mask=False)
+    assert image_inputs(X).sample_shape == (3, 8, 8)
+    X[0, 0, 0, 0] = np.ma.masked
+    for given, kind in ((X, "image"), ({"image": X}, "named")):
+        with pytest.raises(ValueError, match="whose mask would be lost"):
+            media_inputs(given, kind)

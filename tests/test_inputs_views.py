@@ -29,12 +29,12 @@ def both(x):
     return [upper(x), lower(x)]
 
 
-def fitted(cls=TopKClassifier, eval=both, **params):
+def fitted(cls=TopKClassifier, eval=both, rows=slice(None), **params):
     params = {"k": 2, "max_epochs": 3, "lr": 1e-2, "random_state": 0} | params
     # The same process: the functions above need not be sent anywhere.
     here = {f"iterator_{part}__num_workers": 0 for part in ("train", "valid")}
     transform = {"train": upper, "eval": eval}
-    return cls(transform=transform, net_params=here, **params).fit(X, Y)
+    return cls(transform=transform, net_params=here, **params).fit(X[rows], Y[rows])
 
 
 def scores_of(clf, view):
@@ -53,7 +53,7 @@ def brute_force_marginals(scores, k):
 @pytest.mark.parametrize("loss", ["noised_hinge", "cross_entropy"])
 def test_top_k_averages_the_marginals_of_sets(k, loss):
     clf = fitted(k=k, loss=loss)
-    combined = scores_of(clf, both)
+    combined = clf._set_scores(X)
     views = [scores_of(clf, view) for view in (upper, lower)]
     for row in range(len(X)):
         mean = np.mean([brute_force_marginals(view[row], k) for view in views], axis=0)
@@ -70,7 +70,7 @@ def test_the_marginals_decide_the_set_on_a_case_by_hand():
     the mean probability (1/6 + 3/5, 1/3 + 1/5, 1/2 + 1/5) / 2 ranks class 0 first.
     """
     odds = torch.tensor([[[1.0, 2.0, 3.0], [3.0, 1.0, 1.0]]])
-    combined = TopKClassifier(k=2)._log_mean_of_views(odds.log().double())[0]
+    combined = TopKClassifier(k=2)._log_marginals_of_views(odds.log().double())[0]
     expected = torch.tensor([101.0, 100.0, 107.0], dtype=torch.float64) / 154
     torch.testing.assert_close(combined.exp(), expected)
     assert combined.argsort(descending=True).tolist() == [2, 0, 1]
@@ -83,7 +83,7 @@ def test_the_marginals_decide_the_set_on_a_case_by_hand():
 def test_sure_marginals_leave_the_order_to_the_probabilities(k):
     """Marginals that are one to rounding, or one by definition, say nothing of the order."""
     views = torch.tensor([[[60.0, 80.0, 100.0, 1.0, 0.0], [61.0, 79.0, 101.0, 1.0, 0.0]]])
-    combined = TopKClassifier(k=k)._log_mean_of_views(views.double())[0]
+    combined = TopKClassifier(k=k)._log_marginals_of_views(views.double())[0]
     assert combined.argsort(descending=True)[:3].tolist() == [2, 1, 0]
 
 
@@ -111,19 +111,27 @@ def test_thresholds_are_calibrated_on_the_views():
     assert clf.calibrate(X).predict_set(X).sum(axis=1).mean() == pytest.approx(1.5, abs=0.03)
 
 
-@pytest.mark.parametrize("cls", [TopKClassifier, AverageKClassifier])
-def test_one_view_repeated_changes_nothing(cls):
-    clf = fitted(cls)
-    once = scores_of(clf, upper)
-    for repeated in (lambda x: [upper(x)] * 3, lambda x: upper(x)[None], lambda x: (upper(x),)):
-        again = scores_of(clf, repeated)
-        if cls is AverageKClassifier:
-            np.testing.assert_allclose(softmax(again, 1), softmax(once, 1), atol=SINGLE)
-        np.testing.assert_array_equal(likeliest_two(again), likeliest_two(once))
-
-
-def likeliest_two(scores):
-    return np.sort(np.argsort(scores, axis=1)[:, -2:], axis=1)
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"cls": AverageKClassifier},
+        {"loss": "logit_adjusted"},
+        {"loss": "cross_entropy", "class_weight": {2: 5.0}},
+        {"loss": "cross_entropy", "label_smoothing": 0.3, "objective": "macro"},
+        {"objective": "macro", "class_weight": "balanced"},
+    ],
+)
+def test_one_view_repeated_changes_nothing(params):
+    rows = np.r_[0:40, 0:40:4, 0:40:4]  # more of the first class
+    clf = fitted(rows=rows, **params)
+    for repeated in (lambda x: [upper(x)] * 3, lambda x: upper(x)[None]):
+        clf.set_params(transform={"train": upper, "eval": upper})
+        once, labels, sets = clf.predict_proba(X), clf.predict(X), clf.predict_set(X)
+        clf.set_params(transform={"train": upper, "eval": repeated})
+        np.testing.assert_allclose(clf.predict_proba(X), once, atol=SINGLE)
+        np.testing.assert_array_equal(clf.predict(X), labels)
+        np.testing.assert_array_equal(clf.predict_set(X), sets)
 
 
 @pytest.mark.parametrize("monitor", ["auto", "valid_loss"])

@@ -93,8 +93,11 @@ class TestTensors:
 MIXED = {
     "strings and numbers": (["a", 1, 2] * 8, "numbers and strings"),
     "objects": (np.array(["a", 1, 2] * 8, dtype=object), "numbers and strings"),
-    "None": (np.array(["a", None, "b"] * 8, dtype=object), "NoneType objects and strings"),
-    "missing strings": (np.array(["a", np.nan, "b"] * 8, dtype=object), "numbers and strings"),
+    "None": (np.array(["a", None, "b"] * 8, dtype=object), "holds None, which is no label"),
+    "missing strings": (
+        np.array(["a", np.nan, "b"] * 8, dtype=object),
+        "holds nan, which is no label",
+    ),
     "NaN": ([0.0, np.nan, 2.0] * 8, "NaN"),
     "complex": (Y + 1j, "[Cc]omplex"),
     "dicts": (np.array([{}, {}, {}] * 8, dtype=object), "dict objects"),
@@ -254,23 +257,24 @@ def test_a_class_in_a_plug_in(cv):
 class Dying(Dataset):
     """Samples, one of which ends the worker process that reads it."""
 
-    def __init__(self, position):
+    def __init__(self, position, length=24):
         self.position = position
+        self.length = length
 
     def __len__(self):
-        return len(X)
+        return self.length
 
     def __getitem__(self, i):
         if i == self.position and torch.utils.data.get_worker_info() is not None:
             os._exit(3)
-        return torch.from_numpy(X[i])
+        return torch.from_numpy(X[i % 24])
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_dead_worker():
     params = {"iterator_train__num_workers": 1, "iterator_valid__num_workers": 1}
     model = top_k(net_params=params).fit(Dying(position=None), Y)
-    for call in (lambda: model.predict_set(Dying(9)), lambda: model.fit(Dying(9), Y)):
+    for call in (lambda: model.predict_set(Dying(40, 80)), lambda: model.fit(Dying(9), Y)):
         with pytest.raises(RuntimeError, match=r"net_params=.*num_workers"):
             call()
 

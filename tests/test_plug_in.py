@@ -236,6 +236,32 @@ def test_a_frozen_classifier_may_know_more_classes(digits, cv):
         assert covered == pytest.approx(0.9, abs=0.04)
 
 
+@pytest.mark.parametrize("cv", [3, 0.3, "prefit"])
+def test_classes_may_be_in_any_order(digits, cv):
+    X, y, X_new, y_new = digits
+
+    class Reversed(ClassifierMixin, BaseEstimator):
+        def fit(self, X, y):
+            self.inner_ = GaussianNB().fit(X, y)
+            self.classes_ = self.inner_.classes_[::-1]
+            return self
+
+        def predict_proba(self, X):
+            return self.inner_.predict_proba(X)[:, ::-1]
+
+        def predict(self, X):
+            return self.inner_.predict(X)
+
+    models = [cls().fit(X, y) if cv == "prefit" else cls() for cls in (GaussianNB, Reversed)]
+    data = (X_new, y_new) if cv == "prefit" else (X, y)
+    for rule in (AverageK(1.5), AverageError(0.1)):
+        if rule.requires_held_out and cv == 3:
+            continue
+        plain, other = (PlugInClassifier(m, clone(rule), cv=cv).fit(*data) for m in models)
+        assert other.classes_.tolist() == plain.classes_[::-1].tolist()
+        np.testing.assert_array_equal(other.predict_set(X_new)[:, ::-1], plain.predict_set(X_new))
+
+
 def test_labels_that_the_classifier_leaves_out_are_refused():
     X, y = load_iris(return_X_y=True)
     y[::3] = -1

@@ -5,9 +5,11 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from sklearn.datasets import load_digits
 from skorch.callbacks import EpochScoring
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
+from torchvision.transforms import v2
 
 from sksetvalued import (
     AverageKClassifier,
@@ -157,7 +159,28 @@ def test_counts_tell_the_prior():
     np.testing.assert_allclose(clf.rule_.prior_, counts / counts.sum())
 
 
+@pytest.mark.parametrize("mode", ["P", "RGBA", "YCbCr"])
+def test_batches_of_pictures_are_read_as_those_of_the_training(mode):
+    images = np.random.default_rng(0).integers(0, 256, (20, 8, 9, 3), np.uint8)
+    pairs = [(Image.fromarray(x).convert(mode), i % 2) for i, x in enumerate(images)]
+    given = Stream.counted(pairs)
+    clf = TopKClassifier(1, max_epochs=1, random_state=0).fit(given)
+    batch, _ = next(given.batches(20))
+    expected = clf.decision_function([x for x, _ in pairs])
+    np.testing.assert_array_equal(clf.decision_function(batch), expected)
+    pairs[0] = (pairs[0][0].resize((10, 8)), 0)
+    batch, _ = next(Stream.counted(pairs).batches(20))
+    assert clf.set_params(transform=v2.CenterCrop(8)).fit(batch, [y for _, y in pairs])
+
+
+def test_labels_of_batches_are_those_of_the_source():
+    given = stream([(x, label) for x, label in zip(X[:4], ["a", "b", "abcdefgh", "c"])])
+    (_, labels), *_ = given.batches(4)
+    assert labels.tolist() == ["a", "b", "abcdefgh", "c"]
+
+
 ERRORS = {
+    "batches": (ValueError, "batch_size must be an integer >= 1", lambda: stream().batches(0)),
     "iterator": (TypeError, "starts anew", lambda: stream(iter(Rows()))),
     "counts": (ValueError, "one count per label", lambda: stream(class_counts=[1])),
     "negative": (ValueError, "numbers >= 0", lambda: stream(class_counts=COUNTS - 60)),

@@ -198,8 +198,8 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         params = {name: vars(self)[name] for name in names}
         if deep:
             for name, value in list(params.items()):
-                # Some transforms of torchvision have a method of that name of their own.
-                if hasattr(value, "get_params") and not isinstance(value, type | torch.nn.Module):
+                # Transforms of torchvision have a method of that name of their own.
+                if isinstance(value, BaseEstimator):
                     nested = value.get_params(deep=True)
                     params |= {f"{name}__{key}": nested[key] for key in nested}
         return params
@@ -253,6 +253,10 @@ class DeepEstimator(TakesSamples, BaseEstimator):
     def _combine_views(self, scores):
         """Return one score per class from scores of shape (n, n_views, n_classes)."""
         return self._log_mean_of_views(scores.double())
+
+    def _combine_monitored_views(self, scores):
+        """Return the same for the metric of the estimator's own, which is that of its sets."""
+        return self._combine_views(scores)
 
     def _log_mean_of_views(self, log_odds):
         """Return the logarithms of the mean probabilities over the views."""
@@ -561,7 +565,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
             return training.Monitor(name, metric, self._combine_views)
         if self.monitor == "valid_loss":
             return training.Monitor("valid_loss", None)
-        return training.Monitor(name, metric, self._combine_views)
+        return training.Monitor(name, metric, self._combine_monitored_views)
 
     def _report_interrupt(self, net, n_epochs, epochs):
         best = dict(net.callbacks_).get("best_epoch")
@@ -574,9 +578,12 @@ class DeepEstimator(TakesSamples, BaseEstimator):
 
     # -- scores -----------------------------------------------------------------------------
 
-    def _iter_scores(self, X, largest_chunk=None):
-        """Yield the scores of X (or of its inputs) in arrays of shape (n_chunk, n_outputs)."""
-        chunks = self._iter_outputs(X, largest_chunk)
+    def _iter_scores(self, X, largest_chunk=None, apart=False):
+        """Yield the scores of X (or of its inputs) in arrays of shape (n_chunk, n_outputs).
+
+        Those of several views of a sample are combined, or left `apart` in a second dimension.
+        """
+        chunks = self._iter_outputs(X, largest_chunk, apart)
         while True:
             with on_the_processor():  # not where they go to
                 scores = next(chunks, None)
@@ -584,15 +591,27 @@ class DeepEstimator(TakesSamples, BaseEstimator):
                 return
             yield scores
 
-    def _iter_outputs(self, X, largest_chunk):
+    def _iter_outputs(self, X, largest_chunk, apart):
         check_is_fitted(self)
         inputs = X if isinstance(X, Inputs) else self._check_inputs(X)
         if largest_chunk is None:
             largest_chunk = 1024 if inputs.kind == "table" else max(self.batch_size_, 32)
         batch_size = int(np.clip(CHUNK_SIZE // self._n_outputs, 16, largest_chunk))
         double = self._predicts_in_double(getattr(inputs, "dtype", None))
-        processes = training.current_processes()
+        processes, start = training.current_processes(), 0
         for scores in training.iter_outputs(self.net_, inputs, batch_size, double, processes):
-            if scores.ndim == 3:
+            if scores.ndim == 3 and not apart:
                 scores = self._combine_views(scores)
-            yield scores.cpu().numpy()
+            scores = scores.cpu().numpy()
+            if inputs.kind != "table":  # which was looked through
+                self._check_scores(scores, start)
+            start += len(scores)
+            yield scores
+
+    def _check_scores(self, scores, start):
+        bad = np.isnan(scores).reshape(len(scores), -1).any(1)
+        if bad.any():
+            raise ValueError(
+                f"the scores of sample {start + bad.argmax()} of X are NaN: the sample holds NaN, "
+                "or numbers that are infinite or too large for single precision."
+            )

@@ -439,7 +439,8 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
     def _set_scores(self, X):
         """Return what the rule ranks and thresholds, of shape (n_samples, n_classes)."""
         self._refresh_rule()
-        return np.concatenate([self._rank_scores(scores) for scores in self._iter_scores(X)])
+        given = self._iter_rule_scores(X, self._log_proba)
+        return np.concatenate([self.rule_.rank_scores(scores) for scores in given])
 
     def _calibrate_inputs(self, inputs, sample_weight=None):
         """Set the threshold of the rule, where it has one."""
@@ -502,12 +503,16 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
         """Return what the rule is given for scores of the network."""
         return self._log_proba(scores)
 
+    def _iter_rule_scores(self, X, of_scores):
+        """Yield what the rule is given, as `of_scores` makes it of scores of the network."""
+        for scores in self._iter_scores(X):
+            yield of_scores(scores)
+
     def _iter_sets(self, X, sets=None):
         """Yield what the rule is given, and the mask, of each chunk of X; mark it in `sets`."""
         self._refresh_rule()
         sizes = []
-        for scores in self._iter_scores(X):
-            scores = self._rule_scores(scores)
+        for scores in self._iter_rule_scores(X, self._rule_scores):
             n = len(scores)
             mask = np.zeros(scores.shape, dtype=bool) if sets is None else sets.blank(n)
             self.rule_._mark_sets(scores, mask)

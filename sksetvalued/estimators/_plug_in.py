@@ -474,7 +474,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     def _scores(self, estimator, X, columns=None, n_classes=None):
         """Return the scores that the rule takes, one column per class."""
         y_score, scale = self._scores_and_scale(estimator, X)
-        if columns is not None and len(columns) < n_classes:
+        if columns is not None and not np.array_equal(columns, np.arange(n_classes)):
             missing = 0.0 if scale == "proba" else -np.inf
             known, y_score = y_score, np.full((len(y_score), n_classes), missing)
             y_score[:, columns] = known

@@ -47,6 +47,8 @@ class TakesSamples:
                 dtype = None if is_perceptron(backbone, X.shape[1:]) else torch.float32
                 inputs = table_inputs(X, dtype, keep_sparse=not self.compile)
             else:
+                if not reset and kind == "image":
+                    self._check_several(X)
                 inputs = media_inputs(X, kind, vars(self)["transform"])
             return self._check_samples(inputs, X, reset)
 
@@ -73,9 +75,17 @@ class TakesSamples:
                 f"{type(self).__name__} was fitted on samples of shape {self.input_shape_}."
                 f"{hint_of_one(X, self.input_shape_)}"
             )
-        elif is_image(shape) and inputs.of_bytes != self._fitted_on_bytes:
+        elif is_image(shape) and (
+            inputs.of_bytes != self._fitted_on_bytes or getattr(inputs, "of_integers", False)
+        ):
             self._check_image_range(inputs)
         return inputs
+
+    def _check_several(self, X):
+        """Raise if X is one colour image, rather than several of one channel."""
+        hint = hint_of_one(X, self.input_shape_) if is_image(self.input_shape_) else ""
+        if hint and self.input_shape_[0] > 1:
+            raise ValueError(f"X has the shape {tuple(X.shape)}.{hint}")
 
     def _validate_table(self, X, reset):
         """Return a table as a float array or CSR matrix.
@@ -118,20 +128,23 @@ class TakesSamples:
         Bytes are divided by 255, others are taken as they are. Of samples that are read one at a
         time, the first tells.
         """
-        if self._fitted_on_bytes:
+        low, high = self._image_range
+        fitted = f"numbers from {low:g} to {high:g}"
+        if inputs.of_bytes:
+            if low < 0 or high > 1:
+                raise ValueError(
+                    "X holds images of bytes, which are divided by 255, but those of `fit` were "
+                    f"{fitted}: convert X to their type and range."
+                )
+        elif low >= 0 and high <= 1:
             with put_back():
                 largest = (inputs if inputs.in_memory else inputs.subset([0])).statistics().high
             if largest > 1:
+                fitted = "bytes, which are divided by 255" if self._fitted_on_bytes else fitted
                 raise ValueError(
-                    f"X holds images of numbers up to {largest:g}, but those of `fit` were bytes, "
-                    "which are divided by 255: convert them to uint8, or divide by 255."
+                    f"X holds images of numbers up to {largest:g}, but those of `fit` were "
+                    f"{fitted}: convert them to uint8, or divide by 255."
                 )
-        elif self._image_range[0] < 0 or self._image_range[1] > 1:
-            low, high = self._image_range
-            raise ValueError(
-                "X holds images of bytes, which are divided by 255, but those of `fit` were "
-                f"numbers from {low:g} to {high:g}: convert X to their type and range."
-            )
 
     def _check_no_transform(self):
         transform = vars(self)["transform"]

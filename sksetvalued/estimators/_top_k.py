@@ -177,13 +177,29 @@ class TopKClassifier(PlainState, DeepSetClassifier, rule=TopK):
 
         return f"valid_{'macro_' if macro else ''}top_k_accuracy", metric
 
-    def _log_mean_of_views(self, log_odds):
+    def _iter_rule_scores(self, X, of_scores):
+        if self.rule_.objective == "macro":
+            yield from super()._iter_rule_scores(X, of_scores)
+            return
+        for scores in self._iter_scores(X, apart=True):
+            yield of_scores(scores) if scores.ndim == 2 else self._rank_of_views(scores).numpy()
+
+    def _combine_monitored_views(self, scores):
+        if self.rule_.objective == "macro":
+            return self._combine_views(scores)
+        return self._rank_of_views(scores.cpu().numpy())
+
+    def _rank_of_views(self, scores):
+        log_proba = self._log_proba(scores.reshape(-1, scores.shape[2]))
+        return self._log_marginals_of_views(torch.from_numpy(log_proba).view(scores.shape))
+
+    def _log_marginals_of_views(self, log_odds):
         """Combine views by the top-k marginals of Berrada et al. 2018, appendix C.
 
         Marginals that are one to rounding leave the order to the mean probabilities, in a part
         too small to change any other.
         """
-        mean = super()._log_mean_of_views(log_odds)
+        mean = self._log_mean_of_views(log_odds)
         if self.k >= log_odds.shape[-1]:
             return mean
         marginals = top_k_marginals(log_odds.flatten(0, 1), self.k).unflatten(

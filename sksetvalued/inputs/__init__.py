@@ -10,7 +10,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 from .._arrays import as_array
 from ._base import TEXTS_REMEDY, ChannelStatistics, ColumnStatistics, Inputs
-from ._images import ImageInputs, ListedImages, are_of_several_sizes
+from ._images import ImageInputs, ListedImages, need_a_list
 from ._mapped import MappedInputs, is_mapped
 from ._named import NamedInputs, NamedTensors, is_image, plain_sample, same_form
 from ._paths import PathInputs
@@ -187,7 +187,7 @@ def media_inputs(X, kind, transform=None):
     """
     if kind == "named":
         return _named_inputs(X, transform)
-    if kind == "image" and are_of_several_sizes(X):
+    if kind == "image" and need_a_list(X, transform):
         return ListedImages(X, transform)
     kinds = {"image": ImageInputs, "path": PathInputs, "dataset": DatasetInputs}
     return kinds[kind](X, transform)

@@ -5,19 +5,20 @@ import copy
 import numpy as np
 import torch
 
-from ._transforms import CHANNEL_COUNTS, SampleInputs, check_grey, to_tensor, with_plain_bands
+from .._arrays import as_array
+from ._transforms import SampleInputs, channels_last, check_grey, to_tensor, with_plain_bands
 
 FINITE_CHECK_ROWS = 256
 
 
 class ListedImages(SampleInputs):
-    """Images of several sizes, in a list.
+    """Images in a list, of several sizes or of PIL and for a transform.
 
     Parameters
     ----------
     images : list of PIL images, ndarrays or Tensors
     transform : callable or dict
-        Applied to tensors (channels, height, width); makes all of one size.
+        Applied to PIL images as they are, and to others as tensors (channels, height, width).
     """
 
     kind = "image"
@@ -33,13 +34,16 @@ class ListedImages(SampleInputs):
         return f"image {position}"
 
     def read(self, position):
-        return to_tensor(self.images[position])
+        image = self.images[position]
+        return with_plain_bands(image) if hasattr(image, "getbands") else to_tensor(image)
 
 
-def are_of_several_sizes(images):
-    """Return whether images stand in a list because no array holds them."""
+def need_a_list(images, transform):
+    """Return whether images stand in a list that no array can take the place of."""
     if not isinstance(images, list | tuple):
         return False
+    if transform is not None and any(hasattr(image, "getbands") for image in images):
+        return True
     forms = ((i.size, i.mode) if hasattr(i, "getbands") else np.shape(i) for i in images)
     return len(set(forms)) > 1
 
@@ -62,11 +66,14 @@ class ImageInputs(SampleInputs):
         # Its gradients are not for the training to write.
         if isinstance(images, list | tuple):
             images = [with_plain_bands(image) for image in images]
-        images = images.detach() if torch.is_tensor(images) else np.asanyarray(images)
+        if torch.is_tensor(images):
+            images = images.detach()
+        elif not isinstance(images, np.memmap):
+            images = as_array(images, "X")
         _check_images(images)
         super().__init__(len(images), transform)
         self.data = images
-        self.channels_last = images.ndim == 4 and _channels_last(images)
+        self.channels_last = images.ndim == 4 and channels_last(images.shape[1:], images)
         if images.ndim == 3:
             self._image_shape = (1, *images.shape[1:])
         else:
@@ -88,6 +95,12 @@ class ImageInputs(SampleInputs):
         if self.transforms["eval"] is None:
             return self.data.dtype in (np.uint8, torch.uint8)
         return super().of_bytes
+
+    @property
+    def of_integers(self):
+        """Whether pixels are whole numbers of more than a byte."""
+        whole = isinstance(self.data, np.ndarray) and self.data.dtype.kind in "iu"
+        return self.transform is None and whole and not self.of_bytes
 
     def parts(self):
         return [self.data, self.indices]
@@ -164,18 +177,3 @@ def _check_finite(images):
         isfinite = torch.isfinite if isinstance(rows, torch.Tensor) else np.isfinite
         if not isfinite(rows).all():
             raise ValueError("X holds images with NaN or infinite values.")
-
-
-def _channels_last(images):
-    """Return whether the last dimension, rather than the second, is that of the channels."""
-    first, last = images.shape[1], images.shape[3]
-    if (first in CHANNEL_COUNTS) != (last in CHANNEL_COUNTS):
-        return last in CHANNEL_COUNTS
-    if first in CHANNEL_COUNTS:
-        return not isinstance(images, torch.Tensor)
-    if first == last:
-        raise ValueError(
-            f"X of shape {tuple(images.shape)} may have its channels first or last: pass a torch "
-            "Dataset that returns tensors of shape (channels, height, width)."
-        )
-    return last < first

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from .._arrays import to_tensor
+from .._arrays import as_array, to_tensor
 from ._base import Inputs
 
 #: A label among the parts would be shown to the network.
@@ -60,6 +60,8 @@ def part_tensor(value, name):
 
 
 def _part_array(value, name):
+    if np.ma.isMaskedArray(value):
+        as_array(value, f"X[{name!r}]")
     try:
         array = np.asarray(value)
     except ValueError:  # rows of several lengths

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
+from .._arrays import as_labels
 from ._base import Inputs
 from ._transforms import N_STATISTICS_SAMPLES, SampleInputs
 
@@ -151,13 +152,18 @@ class Stream:
 
         Yields
         ------
-        X : ndarray, Tensor or dict of them
+        X : ndarray, Tensor, list of images or dict of them
         y : ndarray of shape (n_batch,)
         """
+        if isinstance(batch_size, bool) or not isinstance(batch_size, Integral) or batch_size < 1:
+            raise ValueError(f"batch_size must be an integer >= 1, got {batch_size!r}.")
+        return self._batches(batch_size)
+
+    def _batches(self, batch_size):
         pairs = iter(self)
         while batch := list(islice(pairs, batch_size)):
             samples, labels = zip(*batch)
-            yield _stacked(samples), np.array(labels, dtype=self.classes.dtype)
+            yield _stacked(samples), as_labels(list(labels), "the labels of the stream")
 
 
 def _checked_counts(classes, class_counts):
@@ -196,6 +202,9 @@ def _plain(label):
 def _stacked(samples):
     if isinstance(samples[0], Mapping):
         return {name: _stacked([sample[name] for sample in samples]) for name in samples[0]}
+    shapes = {np.shape(sample) for sample in samples if not hasattr(sample, "getbands")}
+    if any(hasattr(sample, "getbands") for sample in samples) or len(shapes) > 1:
+        return list(samples)  # PIL images, and images of several sizes
     if isinstance(samples[0], torch.Tensor):
         return torch.stack(samples)
     return np.stack([np.asarray(sample) for sample in samples])

@@ -6,6 +6,8 @@ import numpy as np
 import torch
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
+from .._arrays import check_strings
+from .._randomness import put_back
 from ._transforms import SampleInputs
 
 #: Attributes that hold the labels of the data sets of torchvision.
@@ -95,7 +97,8 @@ def dataset_targets(dataset):
     """Return the labels of a torch Dataset.
 
     They are those of the attributes that the data sets of torchvision have, seen through
-    Subset, ConcatDataset and a target transform. Failing that, each item is read once.
+    Subset, ConcatDataset and a target transform. Failing that, or where the first, the middle or
+    the last item says otherwise, each item is read once.
 
     Parameters
     ----------
@@ -120,13 +123,25 @@ def dataset_targets(dataset):
     [2, 3]
     """
     targets = _stored_targets(dataset)
-    if targets is None:
+    if targets is None or not _agree(dataset, targets):
         targets = [_item_target(dataset, i) for i in range(len(dataset))]
     return _as_array(targets)
 
 
+def _agree(dataset, targets):
+    """Return whether some items have the labels that are stored, as far as they have any."""
+    with put_back():
+        for i in sorted({0, len(targets) // 2, len(targets) - 1} if len(targets) else ()):
+            item = dataset[int(i)]
+            labelled = isinstance(item, tuple | list) and len(item) == 2
+            if labelled and not np.array_equal(_item_target(dataset, i, item), targets[i]):
+                return False
+    return True
+
+
 def _as_array(targets):
     """Return labels as an array, label sets as one of objects."""
+    check_strings(targets, "y")
     try:
         values = np.asarray(targets)
     except ValueError:  # lists of several lengths
@@ -147,7 +162,7 @@ def _stored_targets(dataset):
     if isinstance(dataset, ConcatDataset):
         parts = [_stored_targets(part) for part in dataset.datasets]
         return None if any(p is None for p in parts) else np.concatenate(parts)
-    if isinstance(dataset, TensorDataset):
+    if type(dataset) is TensorDataset:
         return dataset.tensors[-1].numpy(force=True) if len(dataset.tensors) > 1 else None
     targets = _attribute_targets(dataset)
     transform = getattr(dataset, "target_transform", None)
@@ -171,8 +186,8 @@ def _attribute_targets(dataset):
     return None
 
 
-def _item_target(dataset, i):
-    item = dataset[i]
+def _item_target(dataset, i, item=None):
+    item = dataset[i] if item is None else item
     if not isinstance(item, tuple | list) or len(item) < 2:
         raise ValueError(
             f"item {i} of {type(dataset).__name__} has no label: pass y, or a Dataset whose items "

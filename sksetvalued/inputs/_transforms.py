@@ -18,6 +18,8 @@ STAGES = ("train", "eval")
 CHANNEL_COUNTS = (1, 3, 4)
 #: Arrays that are longer than so many times their other side are taken for signals.
 LONGEST = 8
+#: Tensors of at least that many rows and columns, and 3 or 4 layers, have their channels last.
+SMALLEST_IMAGE = 8
 N_STATISTICS_SAMPLES = 512
 STATISTICS_BATCH = 32
 
@@ -78,9 +80,20 @@ def to_tensor(value):
         )
     if tensor.ndim == 2:
         check_grey(*tensor.shape)
+    if tensor.ndim == 3:
+        _check_channels_first(*tensor.shape)
     if tensor.ndim in (0, 2):
         tensor = tensor[None]
     return tensor if tensor.dtype == torch.uint8 and tensor.ndim > 2 else tensor.float()
+
+
+def _check_channels_first(first, second, last):
+    if last in (3, 4) and first not in CHANNEL_COUNTS and min(first, second) >= SMALLEST_IMAGE:
+        raise ValueError(
+            f"samples of shape ({first}, {second}, {last}) seem to have their channels last, but "
+            "tensors have them first: permute them, x.permute(2, 0, 1), or return arrays of "
+            "NumPy. Maps of many channels get a name, as in X={'map': X}."
+        )
 
 
 def check_grey(height, width):
@@ -96,18 +109,37 @@ def check_grey(height, width):
 def _from_array(array):
     if array.dtype != np.uint8:
         array = array.astype(np.float32)
-    if array.ndim == 3 and array.shape[2] in CHANNEL_COUNTS:
+    if array.ndim == 3 and channels_last(array.shape, array):
         array = array.transpose(2, 0, 1)
     return _arrays.to_tensor(array)
 
 
-def with_plain_bands(image):
-    """Return a PIL image whose entries are no brightness, as places in a palette, as a Dataset's.
+def channels_last(shape, images):
+    """Return whether the last dimension of images of a shape, not the first, is the channels'.
 
-    Anything else is returned as it is.
+    Parameters
+    ----------
+    shape : tuple of 3 int
+    images : ndarray or Tensor
+        Tensors have the channels first where both dimensions may be theirs, as in torchvision.
     """
-    plain = not hasattr(image, "getbands") or image.mode in ("L", "RGB", "RGBA")
-    return image if plain or image.mode.startswith(("I", "F")) else _eight_bits(image)
+    first, last = shape[0], shape[2]
+    if (first in CHANNEL_COUNTS) != (last in CHANNEL_COUNTS):
+        return last in CHANNEL_COUNTS
+    if first in CHANNEL_COUNTS:
+        return not isinstance(images, torch.Tensor)
+    if first == last:
+        raise ValueError(
+            f"images of shape {tuple(shape)} may have their channels first or last: pass a torch "
+            "Dataset that returns tensors of shape (channels, height, width)."
+        )
+    return last < first
+
+
+def with_plain_bands(image):
+    """Return a PIL image of 8 bits a channel as grey or colour; anything else as it is."""
+    deep = not hasattr(image, "getbands") or image.mode.startswith(("I", "F"))
+    return image if deep else _eight_bits(image)
 
 
 def _eight_bits(image):
@@ -240,6 +272,7 @@ class SampleInputs(Inputs):
 
     def prepared(self, sample, position):
         """Return the tensor of a sample, and whether its first dimension is that of views."""
+        given = sample
         try:
             if self.transform is not None:
                 sample = self.transform(sample)
@@ -252,11 +285,17 @@ class SampleInputs(Inputs):
                 tensor = to_tensor(sample)
                 views = tensor.ndim == 4
         except Exception as error:
-            gets = ", which gets tensors of images in memory" if self.kind == "image" else ""
             error.add_note(
-                f"raised on {self.describe(position)}, by `transform` if there is one{gets}"
+                f"raised on {self.describe(position)}, by `transform` if there is one, given: "
+                f"{type(given).__name__}"
             )
             raise
+        if tensor.ndim > 3 + (self.transform is not None):
+            raise ValueError(
+                f"{self.describe(position)} is of shape {tuple(tensor.shape)}: volumes and videos "
+                "get a name, as in X={'volume': X} or a Dataset of dicts; several views of an "
+                "image are what `transform` returns in evaluation."
+            )
         if views and self.training:
             raise ValueError(
                 "transform must return a single view in training: give the views as "
@@ -265,11 +304,15 @@ class SampleInputs(Inputs):
         return tensor, views
 
     def _unequal(self, first, one, second, other):
-        remedy = (
-            "resize or crop them, as with transform=torchvision.transforms.v2.Resize((224, 224))"
-            if self.transform is None
-            else "`transform` must give all of them one form"
-        )
+        if self.transform is not None:
+            remedy = "`transform` must give all of them one form"
+        elif one.dtype != other.dtype:
+            remedy = "give all of them one type"
+        elif one.shape[1:] == other.shape[1:]:
+            remedy = "give all of them as many channels, as by image.convert('RGB')"
+        else:
+            resize = "torchvision.transforms.v2.Resize((224, 224))"
+            remedy = f"resize or crop them, as with transform={resize}"
         return (
             f"samples differ in form: {self.describe(first)} is {_form(one)}, "
             f"{self.describe(second)} is {_form(other)}; {remedy}."
@@ -332,7 +375,7 @@ def channel_statistics(inputs, n_samples=N_STATISTICS_SAMPLES):
         Values that are not finite.
     """
     count, total, squares = 0, 0.0, 0.0
-    low, high = float("inf"), -float("inf")
+    low, high, largest = float("inf"), -float("inf"), 0.0
     for x in _spread_batches(inputs, n_samples):
         x = (x.double() / 255 if x.dtype == torch.uint8 else x.double()).flatten(0, -4)
         if not torch.isfinite(x).all():
@@ -340,7 +383,8 @@ def channel_statistics(inputs, n_samples=N_STATISTICS_SAMPLES):
         count += x.numel() // x.shape[1]
         total, squares = total + x.sum((0, 2, 3)), squares + x.square().sum((0, 2, 3))
         low, high = min(low, x.min().item()), max(high, x.max().item())
+        largest = x.abs().amax((0, 2, 3)).clamp_min(largest)
     mean = total / count
     std = (squares / count - mean.square()).clamp_min(0).sqrt()
-    std = torch.where(std > 1e-6 * max(abs(low), abs(high)), std, torch.ones_like(std))
+    std = torch.where(std > 1e-6 * largest, std, torch.ones_like(std))
     return ChannelStatistics(tuple(mean.tolist()), tuple(std.tolist()), low, high)

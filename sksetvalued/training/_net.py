@@ -359,7 +359,7 @@ class SetNet(NeuralNet):
             raise ValueError(
                 f"Training diverged: the loss is {loss} in epoch {len(self.history)}. Use a "
                 f"smaller rate than lr={self.lr}, scale the features, for example by a "
-                "StandardScaler, or check the loss."
+                "StandardScaler, or check the loss, and X for NaN."
             )
         self._record_best(f"{prefix}_loss", loss, -1)
         self.history.record(f"{prefix}_batch_count", len(losses))
