@@ -10,6 +10,11 @@ import torch
 from sklearn.utils import column_or_1d
 from sklearn.utils._missing import is_scalar_nan
 
+SEVERAL_LABELS = (
+    "Several labels per sample are for SparseTopClassifier, and for metrics such as f1_score of "
+    "scikit-learn."
+)
+
 #: What labels are, by the kind of a dtype.
 KINDS = {
     **dict.fromkeys("biuf", "numbers"),
@@ -100,6 +105,16 @@ def as_numbers(values, name, dtype=np.float64):
         raise ValueError(f"{name} must hold real numbers: {error}") from error
 
 
+def check_in_order(values, name):
+    """Raise if values come with names in another order than that of sorted classes."""
+    index = getattr(values, "index", None)
+    if hasattr(index, "is_monotonic_increasing") and not index.is_monotonic_increasing:
+        raise ValueError(
+            f"{name} must be in the order of the classes, but its index {index[:5].tolist()} is "
+            f"not in order: use {name}.sort_index(), or an array."
+        )
+
+
 def _holds_strings(array):
     return array.dtype == object and any(isinstance(v, str | bytes) for v in array.flat)
 
@@ -122,9 +137,11 @@ def as_labels(labels, name, warn=False):
     try:
         array = column_or_1d(labels, warn=warn)
     except ValueError as error:
+        several = len(np.shape(labels)) == 2 and np.shape(labels)[1] > 1
+        remedy = f" {SEVERAL_LABELS}" if several else ""
         if str(error).startswith(name):
-            raise
-        raise ValueError(f"{name} must hold one label per sample: {error}") from error
+            raise ValueError(f"{error}{remedy}") from error
+        raise ValueError(f"{name} must hold one label per sample: {error}{remedy}") from error
     check_kind(array, name)
     return array
 

@@ -1,13 +1,14 @@
 """Calibration, and sets out of fold, of any set-valued model, through pipelines and searches."""
 
 from collections.abc import Iterator, Mapping
-from inspect import signature
 
 import numpy as np
 from joblib import Parallel, delayed
 from sklearn.base import clone
 from sklearn.model_selection import check_cv
-from sklearn.utils import _safe_indexing, indexable
+from sklearn.utils import indexable
+from sklearn.utils.metaestimators import _safe_split
+from sklearn.utils.validation import _check_method_params
 
 from ._arrays import as_array, as_labels
 from ._predict import predict_set, unwrap
@@ -66,9 +67,7 @@ def calibrate(model, X, y=None, sample_weight=None, n_samples=None):
     if n_samples is not None:
         raise ValueError("n_samples is for an iterator of batches: leave it out with an array.")
     inner, X = unwrap(model, X)
-    # A rule of sizes only has no use for labels.
-    labels = {"y": y} if "y" in signature(inner.calibrate).parameters else {}
-    inner.calibrate(X, sample_weight=sample_weight, **labels)
+    inner.calibrate(X, y, sample_weight=sample_weight)
     return model
 
 
@@ -210,7 +209,7 @@ def _n_samples(batch):
     return batch.shape[0] if hasattr(batch, "shape") else len(batch)
 
 
-def cross_val_predict_set(model, X, y, *, cv=None, n_jobs=None):
+def cross_val_predict_set(model, X, y, *, groups=None, cv=None, n_jobs=None, params=None):
     """Return the set of each sample by a model that was not trained on it.
 
     Parameters
@@ -222,10 +221,15 @@ def cross_val_predict_set(model, X, y, *, cv=None, n_jobs=None):
         What `model` accepts.
     y : array-like of shape (n_samples,)
         Labels.
+    groups : array-like of shape (n_samples,), optional
+        Groups of the samples, for splitters such as `GroupKFold`.
     cv : int, splitter, iterable or None, default=None
         An int or None (5): stratified folds. Their test parts must hold each sample once.
     n_jobs : int, optional
         Folds fitted at a time.
+    params : dict, optional
+        Passed to ``model.fit``, such as ``{"sample_weight": weights}``: of arrays as long as X,
+        the rows of the fold.
 
     Returns
     -------
@@ -247,7 +251,7 @@ def cross_val_predict_set(model, X, y, *, cv=None, n_jobs=None):
     """
     X, y = indexable(X, as_labels(y, "y", warn=True))
     classes = np.unique(y)
-    folds = list(check_cv(cv, y, classifier=True).split(X, y))
+    folds = list(check_cv(cv, y, classifier=True).split(X, y, groups))
     tested = np.concatenate([np.arange(len(y))[test] for _, test in folds])
     if not np.array_equal(np.sort(tested), np.arange(len(y))):
         raise ValueError(
@@ -255,17 +259,21 @@ def cross_val_predict_set(model, X, y, *, cv=None, n_jobs=None):
             "use cross_validate with the scorers of sksetvalued.metrics."
         )
     parts = Parallel(n_jobs=n_jobs)(
-        delayed(_sets_of_fold)(clone(model), X, y, train, test, classes) for train, test in folds
+        delayed(_sets_of_fold)(clone(model), X, y, train, test, classes, params or {})
+        for train, test in folds
     )
     y_set = np.zeros((len(y), len(classes)), dtype=bool)
     y_set[tested] = np.concatenate(parts)
     return y_set
 
 
-def _sets_of_fold(model, X, y, train, test, classes):
-    model.fit(_safe_indexing(X, train), y[train])
-    known = np.searchsorted(classes, unwrap(model)[0].classes_)
-    sets = predict_set(model, _safe_indexing(X, test))
+def _sets_of_fold(model, X, y, train, test, classes, params):
+    params = _check_method_params(X, params, indices=train)
+    model.fit(*_safe_split(model, X, y, train), **params)
+    known = np.asarray(unwrap(model)[0].classes_)
+    sets = predict_set(model, _safe_split(model, X, y, test, train)[0])
     y_set = np.zeros((len(sets), len(classes)), dtype=bool)
-    y_set[:, known] = sets
+    # A model that was fitted before may know others.
+    found = np.isin(known, classes)
+    y_set[:, np.searchsorted(classes, known[found])] = sets[:, found]
     return y_set

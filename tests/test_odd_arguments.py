@@ -5,6 +5,7 @@ import re
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
@@ -20,7 +21,8 @@ from sksetvalued import (
     calibrate,
     cross_val_predict_set,
 )
-from sksetvalued.losses import MixedTopKLoss
+from sksetvalued.datasets import long_tail_indices, make_ambiguous_classification
+from sksetvalued.losses import LogitAdjustedLoss, MixedTopKLoss
 from sksetvalued.metrics import (
     SetReport,
     average_k_accuracy_score,
@@ -29,6 +31,7 @@ from sksetvalued.metrics import (
     shot_coverage_score,
     top_k_accuracy_score,
 )
+from sksetvalued.operators import class_margins
 from sksetvalued.rules import AverageK, TopK
 
 X = np.random.default_rng(0).standard_normal((24, 4))
@@ -372,3 +375,40 @@ def test_unsigned_sizes_are_integers_like_others():
         for t in (np.uint64, int)
     ]
     assert losses[0] == losses[1]
+
+
+def test_counts_and_shares_in_another_order_than_the_classes_are_refused():
+    y = np.repeat(["a", "b", "c"], [10, 60, 30])
+    counts = pd.Series(y).value_counts()  # of b, c, a
+    tight = AverageKClassifier(2, rule_params={"prior": counts / 100}, objective="macro")
+    for name, use in {
+        "prior": lambda counts: TopK(1, objective="macro", prior=counts / 100).fit(
+            SETS.astype(float)
+        ),
+        "prior ": lambda counts: tight.fit(np.zeros((100, 2)), y),
+        "counts": lambda counts: long_tail_indices(y, counts=counts // 10),
+        "class_counts": lambda counts: class_margins(counts, 0.5),
+        "class_counts ": LogitAdjustedLoss,
+        "class_weights": lambda counts: make_ambiguous_classification(
+            n_classes=3, class_weights=counts
+        ),
+    }.items():
+        with pytest.raises(ValueError, match=rf"^{name.strip()} must be in the order.*sort_index"):
+            use(counts)
+        if name != "prior ":
+            use(counts.sort_index())
+
+
+def test_calibrate_takes_labels_where_some_rules_need_them(fitted):
+    for model in (
+        AverageKClassifier(2, max_epochs=1, random_state=0).fit(X, Y),
+        SparseTopClassifier(size="threshold", max_epochs=1, random_state=0).fit(X, np.eye(3)[Y]),
+    ):
+        threshold = model.calibrate(X).rule_.threshold_
+        assert model.calibrate(X, Y).rule_.threshold_ == threshold
+
+
+def test_indicators_are_told_the_classifier_for_them():
+    for fit in (top_k().fit, PlugInClassifier(LogisticRegression(), TopK(1)).fit):
+        with pytest.raises(ValueError, match=r"y should be a 1d array.*SparseTopClassifier"):
+            fit(X, np.eye(3)[Y])

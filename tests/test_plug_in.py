@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax
 from sklearn import config_context
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_digits, load_iris
 from sklearn.dummy import DummyClassifier
@@ -21,6 +21,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.metrics import top_k_accuracy_score
+from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import (
     GroupKFold,
     KFold,
@@ -32,10 +33,16 @@ from sklearn.naive_bayes import GaussianNB, MultinomialNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.semi_supervised import SelfTrainingClassifier
-from sklearn.svm import LinearSVC
+from sklearn.svm import SVC, LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from sksetvalued import AverageKClassifier, PlugInClassifier, TopKClassifier, predict_set
+from sksetvalued import (
+    AverageKClassifier,
+    PlugInClassifier,
+    TopKClassifier,
+    cross_val_predict_set,
+    predict_set,
+)
 from sksetvalued._predict import labels_of_sets, set_scores
 from sksetvalued.metrics import average_set_size, set_coverage_score
 from sksetvalued.rules import AverageError, AverageK, PointwiseError, TopK
@@ -260,6 +267,88 @@ def test_classes_may_be_in_any_order(digits, cv):
         plain, other = (PlugInClassifier(m, clone(rule), cv=cv).fit(*data) for m in models)
         assert other.classes_.tolist() == plain.classes_[::-1].tolist()
         np.testing.assert_array_equal(other.predict_set(X_new)[:, ::-1], plain.predict_set(X_new))
+
+
+@pytest.mark.parametrize("cv", [3, 0.3])
+def test_matrices_of_kernels_lose_columns_too(cv):
+    X, y = load_iris(return_X_y=True)
+    weight = np.where(np.arange(150) % 7 == 0, 0.0, 1.0)
+    plain = PlugInClassifier(SVC(kernel="linear"), AverageK(1.5), cv=cv)
+    kernel = PlugInClassifier(SVC(kernel="precomputed"), AverageK(1.5), cv=cv)
+    K = X @ X.T
+    plain.fit(X, y, sample_weight=weight)
+    kernel.fit(K, y, sample_weight=weight)
+    assert kernel.rule_.threshold_ == pytest.approx(plain.rule_.threshold_, abs=1e-3)
+    if cv == 3:
+        of_kernel, of_plain = (
+            cross_val_predict_set(model, given, y, cv=3)
+            for model, given in ((kernel, K), (plain, X))
+        )
+        assert (of_kernel != of_plain).mean() < 0.01
+
+
+def test_groups_reach_the_splitter_and_weights_the_folds():
+    X, y = load_iris(return_X_y=True)
+    groups, weight = np.arange(150) % 10, 1.0 + np.arange(150) % 3
+    splits = list(GroupKFold(3).split(X, y, groups))
+    given = PlugInClassifier(GaussianNB(), AverageK(1.5), cv=GroupKFold(3)).fit(
+        X, y, groups=groups
+    )
+    listed = PlugInClassifier(GaussianNB(), AverageK(1.5), cv=splits).fit(X, y)
+    assert given.rule_.threshold_ == listed.rule_.threshold_
+    with pytest.raises(ValueError, match=r"cv=GroupKFold.*cannot split.*'groups'"):
+        given.fit(X, y)
+    model, params = PlugInClassifier(GaussianNB(), AverageK(1.5)), {"sample_weight": weight}
+    sets = cross_val_predict_set(model, X, y, groups=groups, cv=GroupKFold(3), params=params)
+    for train, test in splits:
+        model.fit(X[train], y[train], sample_weight=weight[train])
+        np.testing.assert_array_equal(sets[test], model.predict_set(X[test]))
+
+
+def test_sets_out_of_fold_of_a_frozen_model_leave_out_classes_without_samples():
+    X, y = load_iris(return_X_y=True)
+    frozen = FrozenEstimator(GaussianNB().fit(X[::2], y[::2]))
+    model, rows = PlugInClassifier(frozen, TopK(1), cv="prefit"), y != 1
+    sets = cross_val_predict_set(model, X[rows], y[rows])
+    np.testing.assert_array_equal(sets, model.fit(X).predict_set(X[rows])[:, [0, 2]])
+
+
+class Duck(BaseEstimator):
+    """What has `predict_proba` and `classes_`, and says nothing of what it is."""
+
+    def fit(self, X, y):
+        self.inner_ = GaussianNB().fit(X, y)
+        self.classes_ = self.inner_.classes_
+        return self
+
+    def predict(self, X):
+        return self.inner_.predict(X)
+
+    def predict_proba(self, X):
+        return self.inner_.predict_proba(X)
+
+
+def test_whatever_scores_like_a_classifier_is_one(digits):
+    X, y = digits[:2]
+    of_duck, plain = (PlugInClassifier(m, AverageK(2)).fit(X, y) for m in (Duck(), GaussianNB()))
+    np.testing.assert_array_equal(of_duck.predict_set(X), plain.predict_set(X))
+    assert is_classifier(of_duck)
+    with pytest.raises(TypeError, match="GaussianMixture has no classes_"):
+        PlugInClassifier(GaussianMixture(3), TopK(1)).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("cv", "message"), [(KFold, "KFold is a class"), ([1, 2], r"cv=\[1, 2\]")]
+)
+def test_folds_that_are_none_are_named(cv, message, digits):
+    with pytest.raises(TypeError, match=message):
+        PlugInClassifier(GaussianNB(), TopK(1), cv=cv).fit(*digits[:2])
+
+
+def test_a_clone_of_what_was_fitted_before_is_told_to_be_frozen(digits):
+    model = PlugInClassifier(GaussianNB().fit(*digits[:2]), TopK(1), cv="prefit")
+    with pytest.raises(NotFittedError, match=r"cv='prefit'.*GaussianNB.*FrozenEstimator"):
+        cross_val_predict_set(model, *digits[:2])
 
 
 def test_labels_that_the_classifier_leaves_out_are_refused():

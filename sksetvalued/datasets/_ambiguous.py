@@ -7,7 +7,7 @@ from scipy.spatial.distance import cdist
 from scipy.special import softmax
 from sklearn.utils import check_random_state
 
-from .._arrays import as_numbers
+from .._arrays import as_numbers, check_in_order
 
 
 def make_ambiguous_classification(
@@ -104,6 +104,7 @@ def make_ambiguous_classification(
 def _class_shares(class_weights, n_classes):
     if class_weights is None:
         return np.full(n_classes, 1 / n_classes)
+    check_in_order(class_weights, "class_weights")
     weights = as_numbers(class_weights, "class_weights")
     if weights.shape != (n_classes,) or not np.all(weights >= 0) or not 0 < weights.sum() < np.inf:
         raise ValueError(

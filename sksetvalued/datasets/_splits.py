@@ -5,7 +5,7 @@ from numbers import Real
 import numpy as np
 from sklearn.utils import check_random_state
 
-from .._arrays import as_array, as_labels
+from .._arrays import as_array, as_labels, check_in_order
 
 
 def long_tail_indices(y, *, counts=None, imbalance=None, random_state=None):
@@ -84,6 +84,7 @@ def _checked_counts(counts, classes):
         if missing:
             raise ValueError(f"counts lacks the classes {missing[:5]}.")
         counts = [counts[c] for c in classes.tolist()]
+    check_in_order(counts, "counts")
     wanted = np.asarray(counts)
     if wanted.shape != classes.shape or wanted.dtype.kind not in "iu" or (wanted < 0).any():
         raise ValueError(

@@ -171,7 +171,7 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
         """Smallest rank score of a class in a set."""
         return self.rule_.threshold_
 
-    def calibrate(self, X, sample_weight=None):
+    def calibrate(self, X, y=None, sample_weight=None):
         """Set the threshold so that the sets of X hold `k` classes on average.
 
         No labels are needed. On X itself the average is never above k; on fresh data it differs
@@ -182,6 +182,8 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
         ----------
         X : array-like or CSR matrix of shape (n_samples, n_features), images, paths or Dataset
             Unlabelled samples like those that sets are wanted for.
+        y : Ignored
+            For the signature of `PlugInClassifier`, some rules of which need labels.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the samples in the average.
 

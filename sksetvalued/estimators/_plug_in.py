@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clo
 from sklearn.model_selection import PredefinedSplit, check_cv
 from sklearn.utils import _safe_indexing, get_tags, indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
-from sklearn.utils.metaestimators import available_if
+from sklearn.utils.metaestimators import _safe_split, available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     _num_samples,
@@ -137,7 +137,8 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             removes a sample, and a class that has no other samples. A splitter is not given
             such samples; an iterable of splits, and a `PredefinedSplit`, count them.
         **fit_params : dict
-            Passed to ``estimator.fit``, by metadata routing where it is enabled.
+            Passed to ``estimator.fit``, and `groups` to the splitter `cv`; by metadata routing
+            where it is enabled.
 
         Returns
         -------
@@ -172,16 +173,21 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             place = np.where(weight > 0, np.cumsum(weight > 0) - 1, -1)
             kept = np.flatnonzero(weight)
             fit_params = {k: _subset(v, kept, len(y)) for k, v in fit_params.items()}
-            X, y, weight = _safe_indexing(X, kept), y[kept], weight[kept]
-        labels, target = np.unique(y, return_inverse=True)
+            X, y, weight = self._rows(X, kept, kept), y[kept], weight[kept]
+        target = np.unique(y, return_inverse=True)[1]
         fit_params, split_params = self._route(weight, fit_params)
         if share is None:
             folds, train = self._folds(X, y, place, split_params), np.arange(len(y))
         else:
             train, rows = self._split(target, share)
         self.estimator_ = self._fit_estimator(X, y, train, fit_params)
+        if not hasattr(self.estimator_, "classes_"):
+            raise TypeError(
+                f"estimator must be a classifier, but {type(self.estimator).__name__} has no "
+                "classes_ after fit."
+            )
         # A frozen classifier may know more, and one that learns from unlabelled samples fewer.
-        self.classes_ = np.asarray(getattr(self.estimator_, "classes_", labels))
+        self.classes_ = np.asarray(self.estimator_.classes_)
         target = self._columns(y)
         self.class_counts_ = np.bincount(
             target[train],
@@ -191,7 +197,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         if share is None:
             y_score, rows, seen = self._out_of_fold_scores(X, y, folds, fit_params)
         else:
-            y_score, seen = self._scores(self.estimator_, _safe_indexing(X, rows)), []
+            y_score, seen = self._scores(self.estimator_, self._rows(X, rows, train)), []
         rule = self._rule_with_prior(self.class_counts_)
         given = y_score, target[rows], None if weight is None else weight[rows]
         if seen:
@@ -242,7 +248,12 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return train, held
 
     def _fit_prefit(self, X, y, sample_weight):
-        check_is_fitted(self.estimator)
+        check_is_fitted(
+            self.estimator,
+            msg="cv='prefit' takes a fitted estimator, but this %(name)s is not fitted: fit it "
+            "first. Searches and cross-validation clone it, unless it is wrapped in "
+            "sklearn.frozen.FrozenEstimator.",
+        )
         self.estimator_ = self.estimator
         self.classes_ = np.asarray(self.estimator.classes_)
         self._copy_attributes("n_features_in_", "feature_names_in_")
@@ -436,7 +447,8 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         inner = get_tags(self.estimator)
         tags.input_tags = inner.input_tags
-        tags.classifier_tags.multi_class = inner.classifier_tags.multi_class
+        if inner.classifier_tags is not None:
+            tags.classifier_tags.multi_class = inner.classifier_tags.multi_class
         return tags
 
     def _is_prefit(self):
@@ -448,7 +460,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return isinstance(self.cv, str)
 
     def _check_parts(self):
-        for name in ("estimator", "rule"):
+        for name in ("estimator", "rule", "cv"):
             value = getattr(self, name)
             if isinstance(value, type):
                 raise TypeError(
@@ -511,7 +523,11 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         cv, folds = check_cv(self.cv, y, classifier=True), []
         if not isinstance(self.cv, BY_POSITION):
             place = np.arange(len(y))
-        for number, fold in enumerate(cv.split(X, y, **split_params)):
+        try:
+            splits = list(cv.split(X, y, **split_params))
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"cv={self.cv!r} cannot split these samples: {error}") from error
+        for number, fold in enumerate(splits):
             train, test = (rows[rows >= 0] for rows in (place[part] for part in fold))
             if len(test) and not len(train):
                 raise ValueError(
@@ -549,27 +565,30 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         y_score, rows, seen = [], [], []
         for train, test in folds:
             model = self._fit_estimator(X, y, train, fit_params)
-            y_score.append(self._scores_of_all_classes(model, X, test))
+            y_score.append(self._scores_of_all_classes(model, self._rows(X, test, train)))
             rows.append(test)
             if isinstance(self.rule, AverageK):
                 seen.append(self._scores_of_seen(model, X, train, len(folds)))
         return np.concatenate(y_score), np.concatenate(rows), seen
 
-    def _scores_of_all_classes(self, model, X, rows):
-        columns = self._columns(model.classes_)
-        return self._scores(model, _safe_indexing(X, rows), columns, len(self.classes_))
+    def _rows(self, X, rows, train):
+        """Return rows of X; of a matrix of kernels or distances, beside those trained on."""
+        return _safe_split(self.estimator, X, None, rows, train)[0]
+
+    def _scores_of_all_classes(self, model, X):
+        return self._scores(model, X, self._columns(model.classes_), len(self.classes_))
 
     def _scores_of_seen(self, model, X, rows, n_models):
         """Return scores of samples that one of some models was trained on, and their rows."""
         most = min(MOST_SEEN, MOST_SCORES_SEEN // len(self.classes_)) // n_models
-        rows = rows[:: -(-len(rows) // max(most, 1))]
-        return self._scores_of_all_classes(model, X, rows), rows
+        some = rows[:: -(-len(rows) // max(most, 1))]
+        return self._scores_of_all_classes(model, self._rows(X, some, rows)), some
 
     def _fit_estimator(self, X, y, rows, fit_params):
         """Return the classifier fitted to some rows."""
         if not np.array_equal(rows, np.arange(len(y))):
             fit_params = {k: _subset(v, rows, len(y)) for k, v in fit_params.items()}
-            X, y = _safe_indexing(X, rows), y[rows]
+            X, y = self._rows(X, rows, rows), y[rows]
         return clone(self.estimator).fit(X, y, **fit_params)
 
     def _route(self, sample_weight, fit_params):
@@ -580,6 +599,11 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
                 params["sample_weight"] = sample_weight
             routed = process_routing(self, "fit", **params)
             return routed["estimator"]["fit"], routed.get("splitter", {}).get("split", {})
+        split_params = {}
+        if "groups" in params and hasattr(self.cv, "split"):
+            split_params["groups"] = params["groups"]
+            if not has_fit_parameter(self.estimator, "groups"):
+                del params["groups"]
         if sample_weight is not None:
             if has_fit_parameter(self.estimator, "sample_weight"):
                 params["sample_weight"] = sample_weight
@@ -589,7 +613,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
                     "are used to calibrate the rule only. For a Pipeline enable metadata routing.",
                     UserWarning,
                 )
-        return params, {}
+        return params, split_params
 
     def _columns(self, y):
         """Return the column of each label."""

@@ -223,7 +223,7 @@ class SparseTopClassifier(PlainState, DeepLabelSetClassifier, rule=AverageK):
                 f"size must be at most the number of classes, {n_classes}, got {size!r}."
             )
 
-    def calibrate(self, X, sample_weight=None):
+    def calibrate(self, X, y=None, sample_weight=None):
         """Set the threshold so that X gets as many labels on average as the training samples.
 
         No targets are needed. The threshold is used with ``size="threshold"``, which may be set
@@ -233,6 +233,8 @@ class SparseTopClassifier(PlainState, DeepLabelSetClassifier, rule=AverageK):
         ----------
         X : array-like or CSR matrix of shape (n_samples, n_features), images, paths or Dataset
             Unlabelled samples like those to predict.
+        y : Ignored
+            For the signature of `PlugInClassifier`.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the samples in the average.
 

@@ -4,7 +4,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import UndefinedMetricWarning
 
-from .._arrays import as_array, as_labels, as_numbers, check_comparable
+from .._arrays import as_array, as_labels, as_numbers, check_comparable, check_in_order
 from .._average_size import average_size_threshold
 from .._masks import ceil_to_dtype, row_blocks, top_k_mask
 from .._sets import in_set, set_sizes, without_zeros
@@ -291,12 +291,7 @@ def shot_coverage_score(y_true, y_set, *, class_counts, labels=None, sample_weig
 
 def check_class_counts(class_counts, n_classes):
     """Return the training samples per class as an array of shape (n_classes,)."""
-    index = getattr(class_counts, "index", None)
-    if hasattr(index, "is_monotonic_increasing") and not index.is_monotonic_increasing:
-        raise ValueError(
-            f"class_counts must be in the order of the columns of y_set, but its index "
-            f"{index[:5].tolist()} is not in order: use class_counts.sort_index(), or an array."
-        )
+    check_in_order(class_counts, "class_counts")
     class_counts = as_numbers(class_counts, "class_counts")
     if class_counts.shape != (n_classes,):
         raise ValueError(

@@ -75,7 +75,8 @@ class SetReport:
         y : array-like of shape (n_samples,)
             True labels.
         class_counts : array-like of shape (n_classes,), optional
-            Training samples per class. None: ``class_counts_`` of the classifier, if it has it.
+            Training samples per class. None: ``class_counts_`` of the classifier, if it has it,
+            which are sums of weights where it was fitted with weights.
         level, method
             As in :func:`coverage_interval`.
 

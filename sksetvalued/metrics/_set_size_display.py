@@ -79,7 +79,8 @@ class SetSizeDisplay:
         y : array-like of shape (n_samples,), optional
             True labels, to split the histogram by shot group.
         class_counts : array-like of shape (n_classes,), optional
-            Training samples per class. None: ``class_counts_`` of the classifier, if it has it.
+            Training samples per class. None: ``class_counts_`` of the classifier, if it has it,
+            which are sums of weights where it was fitted with weights.
         sample_weight : array-like of shape (n_samples,), optional
         name : str, optional
         ax : matplotlib Axes, optional

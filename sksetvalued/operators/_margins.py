@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+from .._arrays import check_in_order
 from ._checks import check_number
 
 __all__ = ["class_margins"]
@@ -10,6 +11,7 @@ __all__ = ["class_margins"]
 
 def check_class_counts(class_counts):
     """Return the counts of the classes as a tensor; raise unless all are finite and positive."""
+    check_in_order(class_counts, "class_counts")
     try:
         if hasattr(class_counts, "__array__") and not isinstance(class_counts, torch.Tensor):
             class_counts = _plain_array(class_counts)

@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from .._arrays import as_array, as_numbers
+from .._arrays import as_array, as_numbers, check_in_order
 from .._masks import row_blocks
 from .._sets import SetMask, set_sizes
 from .._validation import (
@@ -420,6 +420,7 @@ def class_prior(prior, n_classes, y=None, sample_weight=None):
         y = check_class_indices(y, len(y), n_classes)
         prior = np.bincount(y, weights=weight, minlength=n_classes)
         prior = prior / prior.sum()
+    check_in_order(prior, "prior")
     prior = as_numbers(prior, "prior").copy()
     if prior.shape != (n_classes,):
         raise ValueError(f"prior must have shape ({n_classes},), got {prior.shape}.")
