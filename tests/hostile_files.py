@@ -110,6 +110,7 @@ HOSTILE = [
     {"step": {"class": "Pipeline", "params": {"dict": {}}, "fitted": {"dict": {}}}},
     {"step": {"class": "StandardScaler", "params": {"dict": {}}, "fitted": {"dict": {}}}},
     *({"type": "|O"}, {"dtype": "|O"}, {"slice": {"list": [0, 2**62, 1]}}, {"pairs": [[1, 2]]}),
+    *({"pairs": [[{"list": []}, 2]]}, {"pairs": [1]}, {"pairs": {}}, {"pairs": [["a", "b"]]}),
 ]
 
 #: Names that are added to each object of a document, with some of the values.

@@ -344,6 +344,11 @@ def test_parameters_that_no_training_can_take_are_named(name, value):
     assert re.search(rf"\b{name}\b", str(caught.value))
 
 
+def test_an_array_of_widths_is_told_the_tuple():
+    with pytest.raises(TypeError, match=r"give the widths of layers as a tuple, \(8, 4\)"):
+        top_k(backbone=np.array([8, 4])).fit(X, Y)
+
+
 def test_patience_is_not_for_pieces():
     with pytest.raises(ValueError, match="patience=2.*partial_fit does not do: set patience=None"):
         top_k(patience=2).partial_fit(X, Y, classes=range(3))

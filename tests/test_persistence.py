@@ -17,6 +17,7 @@ from fresh import run_code
 from hostile_files import header_of, with_document, with_header
 from sklearn.datasets import make_blobs
 from sklearn.model_selection import GridSearchCV
+from skorch.callbacks import Freezer
 from torch import nn
 
 from sksetvalued import (
@@ -58,6 +59,8 @@ class TestRoundTrip:
             {"validation_fraction": 0.2, "patience": 1, "lr_schedule": "cosine"},
             {"k": 50},
             {"class_weight": "balanced"},
+            {"ranks": {1: 0.5, "k": 0.5}, "lr_schedule": [1, 2]},
+            {"loss": "noised_hinge", "loss_params": {"ranks": {1: 1, 2: 0.5}}},
         ],
     )
     def test_top_k_classifiers(self, tmp_path, params):
@@ -103,6 +106,35 @@ class TestRoundTrip:
         assert loaded.classes_.dtype == model.classes_.dtype
         np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
         np.testing.assert_array_equal(loaded.class_counts_, model.class_counts_)
+
+    def test_values_of_numpy_and_dicts_of_numbers(self, tmp_path):
+        weights = {0: 1, 1: 9.0, 2: 1, np.int64(3): 1, 4: 2, 5: 1}
+        params = {"hidden": np.array([8, 4]), "dropout": np.float32(0.125)}
+        model = fitted(
+            y=Y, class_weight=weights, backbone_params=params, lr_schedule=np.array([1, 2])
+        )
+        loaded = saved_and_loaded(model, tmp_path)
+        np.testing.assert_array_equal(loaded.decision_function(X), model.decision_function(X))
+        assert loaded.class_weight == weights
+        assert loaded.backbone_params == {"hidden": [8, 4], "dropout": 0.125}
+        wide = fitted(y=Y, backbone_params={"hidden": (np.int32(8), 4)})
+        assert saved_and_loaded(wide, tmp_path).backbone_params == {"hidden": (8, 4)}
+
+    def test_what_is_frozen(self, tmp_path):
+        model = fitted(warm_start=True, callbacks=[Freezer("backbone*")])
+        loaded = saved_and_loaded(model.set_params(callbacks=None), tmp_path)
+        before = loaded.decision_function(X)
+        again = [m.fit(X, Y).decision_function(X) for m in (loaded, model)]
+        np.testing.assert_array_equal(*again)
+        assert (again[0] != before).any()
+
+    def test_in_the_mode_of_inference(self, tmp_path):
+        with torch.inference_mode():
+            loaded = saved_and_loaded(fitted(warm_start=True), tmp_path)
+            inside = loaded.fit(X, Y).decision_function(X)
+        outside = fitted(warm_start=True).fit(X, Y)
+        np.testing.assert_array_equal(outside.decision_function(X), inside)
+        np.testing.assert_array_equal(loaded.partial_fit(X, Y).predict_set(X).sum(1), 2)
 
     def test_names_of_features(self, tmp_path):
         import pandas as pd
@@ -641,7 +673,7 @@ class TestEncoding:
     @pytest.mark.parametrize(
         "value",
         [
-            *(object(), len, {1: 2}, {1}, nn.Module, np.array([None]), 1j, range(3)),
+            *(object(), len, {(1,): 2}, {1}, nn.Module, np.array([None]), 1j, range(3)),
             *(torch.optim.Optimizer, np.array([1j]), np.array(["2020"], "M8[Y]")),
         ],
     )

@@ -487,6 +487,78 @@ def test_a_part_that_a_batch_does_not_use_has_no_gradient_from_it():
         torch.testing.assert_close(weights_of(parts)[name], value, rtol=1e-4, atol=1e-6)
 
 
+def test_a_batch_that_weighs_nothing_changes_nothing():
+    X, y = np.random.default_rng(0).normal(size=(64, 5)), np.repeat([0, 1], 32)
+    loss = torch.nn.CrossEntropyLoss(weight=torch.tensor([0.0, 1.0]))
+    for accumulated in (1, 2):
+        here = {"gradient_accumulation_steps": accumulated, "iterator_train__shuffle": False}
+        params = {"loss": loss, "batch_size": 16, "net_params": here, "k": 1}
+        clf = classifier(lr_schedule=None, optimizer="sgd", weight_decay=None, **params).fit(X, y)
+        assert np.isfinite(clf.history_[-1, "train_loss"])
+        assert clf.history_[-1, "train_loss"] < clf.history_[0, "train_loss"]
+
+
+def test_warm_starts_go_on_with_what_the_optimizer_knew_of_the_loss(data):
+    class Tempered(torch.nn.CrossEntropyLoss):
+        def __init__(self):
+            super().__init__()
+            self.rate = torch.nn.Parameter(torch.zeros(()))
+
+        def forward(self, scores, target):
+            return super().forward(scores * self.rate.exp(), target)
+
+    params = {"loss": Tempered(), "lr_schedule": None, "warm_start": True}
+    twice = classifier(max_epochs=2, **params).fit(*data).fit(*data)
+    once = classifier(max_epochs=4, **params).fit(*data)
+    assert same_weights(weights_of(twice), weights_of(once))
+    rates = [clf.net_.criterion_.criterion.rate for clf in (twice, once)]
+    assert torch.equal(*rates)
+    assert rates[0] != 0
+
+
+def test_a_rate_that_diverges_is_named(data):
+    for params in ({"lr": 1e30}, {"net_params": {"optimizer__lr": 1e30}}):
+        with pytest.raises(ValueError, match=r"smaller rate than lr=1e\+30"):
+            classifier(lr_schedule=None, **params).fit(*data)
+
+
+class Zero(Callback):
+    """Put the weights of the head to zero after the second epoch, and look at them later."""
+
+    def on_epoch_end(self, net, **kwargs):
+        if len(net.history) == 2:
+            torch.nn.init.zeros_(net.module_.head.weight)
+
+    def on_batch_begin(self, net, batch, training, **kwargs):
+        if training and len(net.history) == 3 and not hasattr(self, "seen_"):
+            self.seen_ = float(net.module_.head.weight.abs().max())
+
+
+@pytest.mark.parametrize("schedule", ["averaged", None])
+def test_what_a_callback_changes_after_an_epoch_is_trained_on(data, schedule):
+    clf = classifier(callbacks=[Zero()], lr_schedule=schedule, max_epochs=3).fit(*data)
+    (callback,) = (c for _, c in clf.net_.callbacks_ if isinstance(c, Zero))
+    assert callback.seen_ == 0
+
+
+def test_averaged_weights_have_averaged_statistics(data):
+    """On one batch an epoch, statistics that move at once are those of the last weights."""
+    backbone = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.BatchNorm1d(8, momentum=1.0))
+    seen = []
+
+    class Look(Callback):
+        def on_grad_computed(self, net, **kwargs):
+            seen.append(net.module_.backbone[1].running_mean.clone())
+
+    params = {"backbone": backbone, "batch_size": 240, "lr_schedule": "averaged"}
+    clf = classifier(callbacks=[Look()], max_epochs=3, **params).fit(*data)
+    expected = seen[0]
+    for i, mean in enumerate(seen):
+        expected = torch.lerp(expected, mean, 9 / (i + 9))
+    torch.testing.assert_close(clf.net_.module_.backbone[1].running_mean, expected)
+    assert not torch.allclose(expected, seen[-1])
+
+
 def test_the_validation_loss_is_the_weighted_mean_of_all_samples(data):
     X, y = data
     weight = np.random.default_rng(0).exponential(size=len(y)) ** 2

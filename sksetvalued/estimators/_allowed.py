@@ -103,7 +103,8 @@ def is_plain(value):
 
 
 def are_ranks(value):
-    """Return whether `value` is None, or a list of pairs of a rank and its weight."""
+    """Return whether `value` is None, or a dict or list of pairs of a rank and its weight."""
+    value = list(value.items()) if isinstance(value, dict) else value
     pairs = value if isinstance(value, list | tuple) else [value]
     return value is None or all(
         isinstance(pair, list | tuple | np.ndarray) and len(pair) == 2 and is_plain(pair)
@@ -228,8 +229,9 @@ def _is_number_or_numbers(value):
 def _is_schedule(value):
     if isinstance(value, dict):
         return by_name(_is_number_or_numbers, known=SCHEDULE_KEYS)(value)
-    named = value in (None, "auto", "averaged", "cosine", "one_cycle")
-    return named if _is_text(value) else is_numbers(value)
+    if _is_text(value):
+        return value in (None, "auto", "averaged", "cosine", "one_cycle")
+    return is_numbers(value)
 
 
 def _is_normalization(value):
@@ -255,7 +257,10 @@ def _auto_or(check):
 
 
 def _are_arguments_of_losses(value):
-    return by_name(but=SUPPLIED)(value) and are_ranks((value or {}).get("ranks"))
+    if isinstance(value, dict):
+        rest = {name: argument for name, argument in value.items() if name != "ranks"}
+        return by_name(but=SUPPLIED)(rest) and are_ranks(value.get("ranks"))
+    return value is None
 
 
 def _is_known_transform(value):

@@ -433,8 +433,13 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         The attributes are then as they were, but for the network where one was fitted anew.
         Yields "warm_start" where the network of before is trained further, else None.
         """
-        with training.over_processes(), on_the_processor():
+        with training.over_processes(), on_the_processor(), torch.inference_mode(False):
             self._validate_params()
+            if isinstance(self.backbone, np.ndarray):
+                raise TypeError(
+                    f"backbone={self.backbone!r} is an array: give the widths of layers as a "
+                    f"tuple, {tuple(self.backbone.tolist())}."
+                )
             resume = "warm_start" if self.warm_start and hasattr(self, "net_") else None
             if not in_pieces and resume is None:
                 self.__dict__.pop("net_", None)
@@ -477,9 +482,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         module = bare_module(old)
         criterion = self._checked_criterion(train, resume, generator)
         self._check_head(module, criterion)
-        # Estimates of samples are not carried over: the samples may be others.
-        if not criterion.uses_index:
-            training.take_learned(criterion, old.criterion_)
+        training.take_learned(criterion, old.criterion_)
         net = self._make_net(module, criterion, train, valid, epochs, resume, generator)
         net.continue_from(old)
         return net

@@ -37,7 +37,7 @@ def encode(value, tensors, name, other=_refuse):
     Parameters
     ----------
     value : object
-        None, a boolean, number, string, path, list, tuple, dict with string keys, array,
+        None, a boolean, number, string, path, list, tuple, dict of strings or numbers, array,
         tensor, device, torch optimizer class or known transform, nested at will.
     tensors : dict
         Receives tensors by name, and arrays of numbers as tensors of bytes.
@@ -63,6 +63,9 @@ def encode(value, tensors, name, other=_refuse):
         return {type(value).__name__: items} if type(value) in (list, tuple) else _refuse(value)
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {"dict": {k: encode(v, tensors, f"{name}.{k}", other) for k, v in value.items()}}
+    if isinstance(value, dict) and all(isinstance(k, str | np.bool_ | Real) for k in value):
+        pairs = enumerate(value.items())
+        return {"pairs": [[encode(part, tensors, f"{name}.{i}") for part in p] for i, p in pairs]}
     if isinstance(value, np.ndarray):
         return _encode_array(value, tensors, name)
     if isinstance(value, torch.Tensor):
@@ -165,6 +168,12 @@ class Decoder:
     def _dict(self, content):
         return {k: self(v) for k, v in content.items()}
 
+    def _pairs(self, content):
+        pairs = [(self(key), self(value)) for key, value in content]
+        if not all(isinstance(key, str | bool | int | float) for key, _ in pairs):
+            raise ValueError("a dict of keys that are neither strings nor numbers")
+        return dict(pairs)
+
     def _array(self, content):
         if content["dtype"] not in DTYPES:
             raise ValueError(f"an array of dtype {str(content['dtype'])[:20]!r}")
@@ -210,6 +219,7 @@ DECODERS = {
     "float": Decoder._float,
     "list": Decoder._list,
     "optimizer": Decoder._optimizer,
+    "pairs": Decoder._pairs,
     "strings": Decoder._strings,
     "tensor": Decoder._tensor,
     "transform": Decoder._transform,

@@ -24,8 +24,8 @@ OF_LABELS = {"_log_label_weight"}
 OF_LABEL_SETS = {"average_size_", "largest_size_", "_form", "_ranked_by", "_seen"}
 #: What a document holds.
 PARTS = {
-    *("estimator", "fitted", "history", "left_out", "network", "params", "rule", "training"),
-    "versions",
+    *("estimator", "fitted", "frozen", "history", "left_out", "network", "params", "rule"),
+    *("training", "versions"),
 }
 #: What may be left out of it.
 LEFT_OUT = {
@@ -38,6 +38,7 @@ OF_DESCRIPTIONS = (
 )
 
 
+@torch.inference_mode(False)
 def restore(data, name, here, rebuild=None):
     """Return the estimator that the bytes of a file describe.
 
@@ -127,10 +128,20 @@ def rebuild_estimator(document, tensors, here, budget=None):
     training_state = decode(document["training"])
     model.net_ = _rebuild_net(model, tensors, trains=training_state is not None)
     _restore_training(model, training_state)
+    _freeze(bare_module(model.net_), document["frozen"])
     known = {"rows": _allowed.is_history}
     history = _decoded("the history", document["history"], decode, known)
     model.history_ = model.net_.history = History(history["rows"])
     return model, _left_out(document, here)
+
+
+def _freeze(module, names):
+    """Freeze the parameters of these names."""
+    known = dict(module.named_parameters())
+    if not (isinstance(names, list) and all(isinstance(n, str) and n in known for n in names)):
+        raise ValueError("it freezes parameters that its network does not have")
+    for name in names:
+        known[name].requires_grad_(False)
 
 
 def _restore_training(model, state):

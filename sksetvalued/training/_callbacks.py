@@ -6,6 +6,7 @@ import math
 import pickle
 from functools import partial
 from numbers import Integral
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from skorch.callbacks import (
     EpochScoring,
     LRScheduler,
 )
+from torch.nn.modules.batchnorm import _NormBase
 from torch.optim.lr_scheduler import MultiStepLR, OneCycleLR, ReduceLROnPlateau
 
 
@@ -214,9 +216,9 @@ class AveragedWeights(Callback):
     The average weighs the last eighth of the updates most, whatever their number
     (polynomial-decay averaging, [1]_), so that it is as good after any epoch as a falling rate
     makes the weights after the last: the number of epochs need not be known beforehand. From the
-    end of an epoch to the next, the module holds the average. Of many weights, as those of each
-    word of a text, those of every fourth update are averaged, since a pass over them costs as
-    much as a good part of an update.
+    end of an epoch to the next, the module holds the average; what a callback changes then is
+    trained on as it is. Of many weights, as those of each word of a text, those of every fourth
+    update are averaged, since a pass over them costs as much as a good part of an update.
 
     References
     ----------
@@ -230,9 +232,10 @@ class AveragedWeights(Callback):
     def on_train_begin(self, net, **kwargs):
         # Those that are frozen now, too: a callback may unfreeze them later. A tuple, which a
         # checkpoint does not keep.
-        self.trained_ = tuple(p for p in net.module_.parameters() if p.is_floating_point())
+        self.trained_ = tuple(_averaged(net.module_))
         self.others_ = [p.detach().clone() for p in self.trained_]
         self.shown_, self.n_updates_ = False, 0
+        self.versions_ = SimpleNamespace(shown=None)
         self.step_ = self.seldom if sum(p.numel() for p in self.trained_) > self.many else 1
         self.rates_ = [group["lr"] for group in net.optimizer_.param_groups]
         self._set_rates(net)
@@ -253,10 +256,16 @@ class AveragedWeights(Callback):
             self._set_rates(net)
 
     def on_epoch_begin(self, net, **kwargs):
+        shown = self.versions_.shown
+        if shown is not None:
+            for parameter, other, version in zip(self.trained_, self.others_, shown):
+                if parameter._version != version:
+                    other.copy_(parameter.detach())
         self._show(False)
 
     def on_trained(self, net):
         self._show(True)
+        self.versions_.shown = tuple(parameter._version for parameter in self.trained_)
 
     def on_train_end(self, net, **kwargs):
         self._show(True)
@@ -269,6 +278,14 @@ class AveragedWeights(Callback):
             for parameter, other in zip(self.trained_, self.others_):
                 parameter.data, other.data = other.data, parameter.data
             self.shown_ = average
+
+
+def _averaged(module):
+    """Yield the weights of a module, and the statistics of normalisation, which follow them."""
+    yield from (p for p in module.parameters() if p.is_floating_point())
+    for part in module.modules():
+        if isinstance(part, _NormBase) and part.running_mean is not None:
+            yield from (part.running_mean, part.running_var)
 
 
 class EpochProgress(Callback):

@@ -39,8 +39,7 @@ def batch_mass(criterion, target, sample_weight=None):
     of zero where they are ignored, in torch's losses of classes.
     """
     own = getattr(criterion, "criterion", None)
-    unlike = isinstance(own, OF_CLASSES) and (own.weight is not None or own.ignore_index >= 0)
-    if unlike and target.ndim == 1:
+    if getattr(criterion, "_may_ignore", False) and target.ndim == 1:
         mass = target != own.ignore_index
         if own.weight is not None:
             mass = mass * own.weight.to(target.device)[target * mass]
@@ -80,6 +79,8 @@ class CriterionAdapter(nn.Module):
         self.label_smoothing = getattr(criterion, "label_smoothing", 0.0)
         self.smoothed_towards = getattr(criterion, "smoothed_towards", "uniform")
         self._of_log_proba = isinstance(criterion, nn.NLLLoss)
+        own = isinstance(criterion, OF_CLASSES)
+        self._may_ignore = own and (criterion.weight is not None or criterion.ignore_index >= 0)
         self._start = {name: buffer.clone().cpu() for name, buffer in self.named_buffers()}
 
     @property
@@ -103,17 +104,20 @@ class CriterionAdapter(nn.Module):
             loss = self._compute(input, target, extra)
         else:
             loss = self._weighted(input, target, sample_weight, extra)
-        self._check_loss(loss)
+        scores = input if torch.is_tensor(input) else input[0]
+        self._check_loss(loss, scores.requires_grad and torch.is_grad_enabled())
+        if self._may_ignore and target.ndim == 1 and not batch_mass(self, target, sample_weight):
+            return scores.sum() * 0.0  # where torch divides by zero
         return loss
 
-    def _check_loss(self, loss):
-        """Raise unless a loss is a number with a gradient, where gradients are taken."""
+    def _check_loss(self, loss, tracked):
+        """Raise unless a loss is a number, with a gradient where that of the scores is tracked."""
         if not torch.is_tensor(loss):
             raise TypeError(
                 f"loss={self._name} must give a tensor, but gave {loss!r} of type "
                 f"{type(loss).__name__}."
             )
-        if torch.is_grad_enabled() and not loss.requires_grad:
+        if tracked and not loss.requires_grad:
             raise ValueError(
                 f"loss={self._name} has no gradient: compute it from the scores by operations of "
                 "torch, not on detached or converted copies of them."
@@ -211,12 +215,21 @@ def make_criterion(loss, loss_params, supplied, targets="label"):
     return CriterionAdapter(loss.float())
 
 
+def goes_on(criterion, old):
+    """Return whether a criterion takes over what another one has learned.
+
+    Estimates of samples are not carried over: the samples may be others.
+    """
+    classes = [type(getattr(part, "criterion", part)) for part in (criterion, old)]
+    return classes[0] is classes[1] and not criterion.uses_index
+
+
 def take_learned(criterion, old):
     """Go on with the parameters, buffers and generators of a criterion of the same class.
 
     Buffers and generators that start with other values than they did then were set anew.
     """
-    if type(getattr(criterion, "criterion", criterion)) is type(getattr(old, "criterion", old)):
+    if goes_on(criterion, old):
         learned = dict(old.named_parameters())
         for name, parameter in criterion.named_parameters():
             if name in learned and learned[name].shape == parameter.shape:

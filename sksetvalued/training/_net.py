@@ -14,7 +14,7 @@ from skorch.exceptions import SkorchException
 
 from ..networks import Network
 from ._callbacks import BY_UPDATE, OWN, AveragedWeights, bare_callback, why_not_moved
-from ._criterion import batch_mass, sums
+from ._criterion import batch_mass, goes_on, sums
 from ._data import TrainingSet, make_batches
 from ._optimizers import needs_closure
 
@@ -250,7 +250,7 @@ class SetNet(NeuralNet):
         held, n_batches, total = self._held
         mass = float(batch_mass(self.criterion_, *batch[1][:2]))
         total += mass
-        share = 1.0 if sums(self.criterion_) else mass / total
+        share = 1.0 if sums(self.criterion_) or not total else mass / total
         if share < 1:
             for whole in held.values():
                 whole.mul_(1 - share)
@@ -329,6 +329,8 @@ class SetNet(NeuralNet):
             self._processes.agree(self.module_, self.criterion_)
         for average in self._averages if training else ():
             average.on_trained(self)
+            if self._processes is not None:
+                self._processes.average_statistics(self.module_)
         self._record_epoch(prefix, losses, sizes, masses, time.perf_counter() - start)
 
     def _batches(self, iterator, training):
@@ -356,9 +358,10 @@ class SetNet(NeuralNet):
         if self._processes is not None:
             loss, metric, seconds = self._processes.first((loss, metric, seconds))
         if prefix == "train" and not math.isfinite(loss):
+            rate = self.get_params_for("optimizer").get("lr", self.lr)
             raise ValueError(
                 f"Training diverged: the loss is {loss} in epoch {len(self.history)}. Use a "
-                f"smaller rate than lr={self.lr}, scale the features, for example by a "
+                f"smaller rate than lr={rate}, scale the features, for example by a "
                 "StandardScaler, or check the loss, and X for NaN."
             )
         self._record_best(f"{prefix}_loss", loss, -1)
@@ -428,7 +431,12 @@ class SetNet(NeuralNet):
         """
         self.history = copy.copy(net.history)
         if type(self.optimizer_) is type(net.optimizer_):
-            known = net.optimizer_.state
+            known = dict(net.optimizer_.state)
+            if goes_on(self.criterion_, net.criterion_):
+                before = dict(net.criterion_.named_parameters())
+                for name, parameter in self.criterion_.named_parameters():
+                    if before[name] in known and before[name].shape == parameter.shape:
+                        known[parameter] = known[before[name]]
             for group in self.optimizer_.param_groups:
                 for parameter in group["params"]:
                     if parameter in known:
