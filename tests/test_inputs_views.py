@@ -149,6 +149,12 @@ def test_the_validation_metric_is_that_of_the_views(monitor):
         assert sets[np.arange(len(held)), Y[held]].mean() == pytest.approx(best)
 
 
+def test_a_transform_of_another_shape_in_training_is_named_where_the_network_cannot_take_it():
+    with pytest.raises(ValueError, match=r"\(3, 6, 6\), as transform.*\(3, 4, 6\) in training"):
+        fitted(eval=None, backbone="mlp")
+    assert fitted(eval=None, backbone="convnet").input_shape_ == (3, 6, 6)
+
+
 def test_the_order_of_the_views_does_not_matter():
     clf = fitted()
     reverse = scores_of(clf, lambda x: both(x)[::-1])

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import training
 from .._arrays import on_the_processor
-from .._randomness import rng_state, seeded
+from .._randomness import put_back, rng_state, seeded
 from .._validation import undone_if_raised, warn_caller
 from ..inputs import Inputs, is_image
 from ..networks import HEADS, build_network
@@ -424,6 +424,25 @@ class DeepEstimator(TakesSamples, BaseEstimator):
             raise RuntimeError(
                 f"The device ran out of memory with batch_size={self.batch_size_}; use a "
                 "smaller batch_size, or precision='bf16'."
+            ) from error
+        except RuntimeError as error:
+            self._check_transforms_agree(train, error)
+            raise
+
+    def _check_transforms_agree(self, train, error):
+        """Raise if a training failed and its samples are of another shape than those to predict.
+
+        Some networks take both.
+        """
+        if vars(self)["transform"] is None or isinstance(train, training.StreamSet):
+            return
+        with put_back():
+            shape = tuple(train.inputs.take([0]).shape[1:])
+        if shape != self.input_shape_:
+            raise ValueError(
+                f"the network takes samples of shape {self.input_shape_}, as transform gives them "
+                f"in evaluation, but not those of shape {shape} in training: let it give both "
+                "stages one shape."
             ) from error
 
     @contextmanager
