@@ -166,6 +166,13 @@ def half_done(kill, tmp_path):
     return path
 
 
+def test_columns_may_have_no_stride(tmp_path):
+    column = X[:, 20].astype(np.float32)[:, None]
+    kept = TopKClassifier(2, **COMMON).fit(column, y, checkpoint=tmp_path)
+    plain = TopKClassifier(2, **COMMON).fit(column.copy(), y)
+    np.testing.assert_array_equal(kept.predict_set(column), plain.predict_set(column))
+
+
 @pytest.mark.parametrize(
     ("params", "data", "name"),
     [

@@ -242,6 +242,12 @@ def test_one_colour_image_is_told_its_form():
             clf.predict(one)
 
 
+def test_as_many_images_as_a_transform_gives_channels_are_no_single_one():
+    X = np.random.default_rng(0).random((8, 20, 20), np.float32)
+    clf = TopKClassifier(1, max_epochs=1, transform=lambda x: x.expand(3, -1, -1))
+    assert clf.fit(X, np.arange(8) % 2).predict(X[:3]).shape == (3,)
+
+
 def test_the_get_params_of_a_transform_is_its_own():
     class Crop:
         @staticmethod

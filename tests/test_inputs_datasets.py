@@ -74,6 +74,14 @@ def test_stored_labels_are_found_without_reading_the_samples(attribute, values):
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_shares_of_classes_do_not_take_the_place_of_stored_labels():
+    class Soft(Labelled):
+        def __getitem__(self, i):
+            return X[i], torch.eye(3)[Y[i] // 10]
+
+    np.testing.assert_array_equal(dataset_targets(Soft("targets", Y)), Y)
+
+
 class Subclass(TensorDataset):
     def __getitem__(self, i):
         x, y, _ = super().__getitem__(i)

@@ -23,6 +23,7 @@ from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.metrics import top_k_accuracy_score
 from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import (
+    GridSearchCV,
     GroupKFold,
     KFold,
     PredefinedSplit,
@@ -295,6 +296,13 @@ def test_groups_reach_the_splitter_and_weights_the_folds():
         X, y, groups=groups
     )
     listed = PlugInClassifier(GaussianNB(), AverageK(1.5), cv=splits).fit(X, y)
+    search = GridSearchCV(GaussianNB(), {"var_smoothing": [1e-9]}, cv=GroupKFold(2))
+    for model, cv in (
+        (search, StratifiedKFold(2)),
+        (search, GroupKFold(2)),
+        (make_pipeline(GaussianNB()), GroupKFold(2)),
+    ):
+        PlugInClassifier(model, AverageK(1.5), cv=cv).fit(X, y, groups=groups)
     assert given.rule_.threshold_ == listed.rule_.threshold_
     with pytest.raises(ValueError, match=r"cv=GroupKFold.*cannot split.*'groups'"):
         given.fit(X, y)

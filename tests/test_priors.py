@@ -97,9 +97,9 @@ def at_optimum(cls, name, eta, k, **params):
     """Return a classifier of this loss whose inputs are true probabilities, and scores optimal."""
 
     class Optimal(cls):
-        def _iter_scores(self, X, *args):
+        def _iter_scores(self, X, *args, **params):
             if not hasattr(self, "scores_of_"):
-                return super()._iter_scores(X, *args)
+                return super()._iter_scores(X, *args, **params)
             return iter([self.scores_of_])
 
     y = np.repeat(np.arange(L), COUNTS)

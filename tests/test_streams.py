@@ -179,6 +179,15 @@ def test_labels_of_batches_are_those_of_the_source():
     assert labels.tolist() == ["a", "b", "abcdefgh", "c"]
 
 
+def test_floats_may_follow_bytes_in_a_warm_start():
+    images = np.random.default_rng(0).integers(0, 256, (20, 3, 8, 8), np.uint8)
+    clf = TopKClassifier(1, max_epochs=1, warm_start=True)
+    for source in (images, images / 255):
+        clf.fit(Stream.counted([(torch.from_numpy(x), i % 2) for i, x in enumerate(source)]))
+    with pytest.raises(ValueError, match="numbers up to 25., but those of `fit` were bytes"):
+        clf.fit(Stream.counted([(torch.from_numpy(x).float(), 0) for x in images]))
+
+
 ERRORS = {
     "batches": (ValueError, "batch_size must be an integer >= 1", lambda: stream().batches(0)),
     "iterator": (TypeError, "starts anew", lambda: stream(iter(Rows()))),

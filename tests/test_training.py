@@ -498,22 +498,30 @@ def test_a_batch_that_weighs_nothing_changes_nothing():
         assert clf.history_[-1, "train_loss"] < clf.history_[0, "train_loss"]
 
 
-def test_warm_starts_go_on_with_what_the_optimizer_knew_of_the_loss(data):
-    class Tempered(torch.nn.CrossEntropyLoss):
-        def __init__(self):
-            super().__init__()
-            self.rate = torch.nn.Parameter(torch.zeros(()))
+class Tempered(torch.nn.CrossEntropyLoss):
+    def __init__(self, name="rate"):
+        super().__init__()
+        self.name = name
+        setattr(self, name, torch.nn.Parameter(torch.zeros(())))
 
-        def forward(self, scores, target):
-            return super().forward(scores * self.rate.exp(), target)
+    def forward(self, scores, target):
+        return super().forward(scores * getattr(self, self.name).exp(), target)
 
-    params = {"loss": Tempered(), "lr_schedule": None, "warm_start": True}
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_warm_starts_go_on_with_what_the_optimizer_knew_of_the_loss(data, compiled):
+    params = {"loss": Tempered(), "lr_schedule": None, "warm_start": True, "compile": compiled}
+    if compiled:
+        params["net_params"] = {"compile__backend": "eager"}
     twice = classifier(max_epochs=2, **params).fit(*data).fit(*data)
     once = classifier(max_epochs=4, **params).fit(*data)
-    assert same_weights(weights_of(twice), weights_of(once))
-    rates = [clf.net_.criterion_.criterion.rate for clf in (twice, once)]
+    rates = [clf.net_.bare_criterion.criterion.rate for clf in (twice, once)]
     assert torch.equal(*rates)
     assert rates[0] != 0
+    if not compiled:
+        assert same_weights(weights_of(twice), weights_of(once))
+        # One of the same class may have learnt something else.
+        assert twice.set_params(loss=Tempered("other")).fit(*data).n_iter_ == 6
 
 
 def test_a_rate_that_diverges_is_named(data):

@@ -171,7 +171,7 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
         """Smallest rank score of a class in a set."""
         return self.rule_.threshold_
 
-    def calibrate(self, X, y=None, sample_weight=None):
+    def calibrate(self, X, y=None, *, sample_weight=None):
         """Set the threshold so that the sets of X hold `k` classes on average.
 
         No labels are needed. On X itself the average is never above k; on fresh data it differs

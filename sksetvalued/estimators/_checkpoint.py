@@ -244,7 +244,7 @@ def _update(digest, part):
     elif isinstance(part, torch.Tensor):
         digest.update(f"{part.dtype}{tuple(part.shape)}".encode())
         for rows in part.reshape(len(part) if part.ndim else 1, -1).split(ROWS_AT_ONCE):
-            digest.update(rows.cpu().contiguous().view(torch.uint8).numpy())
+            digest.update(rows.cpu().reshape(-1).contiguous().view(torch.uint8).numpy())
     elif isinstance(part, np.ndarray):
         digest.update(f"{part.dtype}{part.shape}".encode())
         for start in range(0, len(part), ROWS_AT_ONCE):

@@ -501,7 +501,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         module = bare_module(old)
         criterion = self._checked_criterion(train, resume, generator)
         self._check_head(module, criterion)
-        training.take_learned(criterion, old.criterion_)
+        training.take_learned(criterion, old.bare_criterion)
         net = self._make_net(module, criterion, train, valid, epochs, resume, generator)
         net.continue_from(old)
         return net

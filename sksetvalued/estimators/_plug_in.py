@@ -1,12 +1,15 @@
 """Sets from any scikit-learn classifier and any rule."""
 
 from collections.abc import Iterable
+from inspect import Parameter, signature
 from numbers import Integral
 
 import numpy as np
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.model_selection import PredefinedSplit, check_cv
+from sklearn.model_selection._split import GroupsConsumerMixin
+from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, get_tags, indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.metaestimators import _safe_split, available_if
@@ -602,7 +605,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         split_params = {}
         if "groups" in params and hasattr(self.cv, "split"):
             split_params["groups"] = params["groups"]
-            if not has_fit_parameter(self.estimator, "groups"):
+            if isinstance(self.cv, GroupsConsumerMixin) and not _takes_groups(self.estimator):
                 del params["groups"]
         if sample_weight is not None:
             if has_fit_parameter(self.estimator, "sample_weight"):
@@ -642,6 +645,13 @@ def _may_score(estimator):
     """Return whether it shows before the fit how an estimator scores; some show it after it."""
     shown = [hasattr(estimator, name) for name in SCORE_METHODS]
     return any(shown) or not any(hasattr(type(estimator), name) for name in SCORE_METHODS)
+
+
+def _takes_groups(estimator):
+    """Return whether `fit` of a classifier has an argument `groups`, or hands any on to splits."""
+    kinds = [p.kind for p in signature(estimator.fit).parameters.values()]
+    hands_on = Parameter.VAR_KEYWORD in kinds and not isinstance(estimator, Pipeline)
+    return hands_on or has_fit_parameter(estimator, "groups")
 
 
 def _average_size(rule, parts, weight):

@@ -11,6 +11,7 @@ from .._randomness import put_back
 from .._validation import check_weights
 from ..inputs import (
     Stream,
+    StreamInputs,
     hint_of_one,
     input_kind,
     is_image,
@@ -83,8 +84,11 @@ class TakesSamples:
 
     def _check_several(self, X):
         """Raise if X is one colour image, rather than several of one channel."""
-        hint = hint_of_one(X, self.input_shape_) if is_image(self.input_shape_) else ""
-        if hint and self.input_shape_[0] > 1:
+        transform = vars(self)["transform"]
+        transformed = callable(transform) or (transform or {}).get("eval") is not None
+        if transformed or not is_image(self.input_shape_) or self.input_shape_[0] == 1:
+            return
+        if hint := hint_of_one(X, self.input_shape_):
             raise ValueError(f"X has the shape {tuple(X.shape)}.{hint}")
 
     def _validate_table(self, X, reset):
@@ -138,7 +142,8 @@ class TakesSamples:
                 )
         elif low >= 0 and high <= 1:
             with put_back():
-                largest = (inputs if inputs.in_memory else inputs.subset([0])).statistics().high
+                whole = inputs.in_memory or isinstance(inputs, StreamInputs)
+                largest = (inputs if whole else inputs.subset([0])).statistics().high
             if largest > 1:
                 fitted = "bytes, which are divided by 255" if self._fitted_on_bytes else fitted
                 raise ValueError(

@@ -223,7 +223,7 @@ class SparseTopClassifier(PlainState, DeepLabelSetClassifier, rule=AverageK):
                 f"size must be at most the number of classes, {n_classes}, got {size!r}."
             )
 
-    def calibrate(self, X, y=None, sample_weight=None):
+    def calibrate(self, X, y=None, *, sample_weight=None):
         """Set the threshold so that X gets as many labels on average as the training samples.
 
         No targets are needed. The threshold is used with ``size="threshold"``, which may be set

@@ -144,16 +144,16 @@ class Stream:
             ) from error
 
     def batches(self, batch_size):
-        """Yield one pass over the source in batches, for `partial_fit`, `calibrate` and the like.
+        """Return one pass over the source in batches, for `partial_fit`, `calibrate` and the like.
 
         Parameters
         ----------
         batch_size : int
 
-        Yields
-        ------
-        X : ndarray, Tensor, list of images or dict of them
-        y : ndarray of shape (n_batch,)
+        Returns
+        -------
+        batches : iterator of (X, y)
+            X is an array, a tensor, a list of images or a dict of such, y an array of labels.
         """
         if isinstance(batch_size, bool) or not isinstance(batch_size, Integral) or batch_size < 1:
             raise ValueError(f"batch_size must be an integer >= 1, got {batch_size!r}.")

@@ -129,11 +129,14 @@ def dataset_targets(dataset):
 
 
 def _agree(dataset, targets):
-    """Return whether some items have the labels that are stored, as far as they have any."""
+    """Return whether some items have the labels that are stored, as far as they have any.
+
+    Those of items may be shares of all classes.
+    """
     with put_back():
         for i in sorted({0, len(targets) // 2, len(targets) - 1} if len(targets) else ()):
             item = dataset[int(i)]
-            labelled = isinstance(item, tuple | list) and len(item) == 2
+            labelled = isinstance(item, tuple | list) and len(item) == 2 and np.ndim(item[1]) == 0
             if labelled and not np.array_equal(_item_target(dataset, i, item), targets[i]):
                 return False
     return True

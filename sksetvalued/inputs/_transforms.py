@@ -59,8 +59,8 @@ def to_tensor(value):
     Parameters
     ----------
     value : PIL image, ndarray or Tensor
-        Arrays of three dimensions whose last one has 1, 3 or 4 entries are images with the
-        channels last, as in PIL. Tensors have the channels first, as in torchvision.
+        Arrays of three dimensions have the channels where :func:`channels_last` says. Tensors
+        have the channels first, as in torchvision.
 
     Returns
     -------
@@ -290,11 +290,11 @@ class SampleInputs(Inputs):
                 f"{type(given).__name__}"
             )
             raise
-        if tensor.ndim > 3 + (self.transform is not None):
+        if tensor.ndim > 4 or (views and self.training and self.transform is None):
             raise ValueError(
                 f"{self.describe(position)} is of shape {tuple(tensor.shape)}: volumes and videos "
                 "get a name, as in X={'volume': X} or a Dataset of dicts; several views of an "
-                "image are what `transform` returns in evaluation."
+                "image are for evaluation."
             )
         if views and self.training:
             raise ValueError(

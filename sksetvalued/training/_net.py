@@ -82,6 +82,11 @@ class SetNet(NeuralNet):
     _end = math.inf
 
     @property
+    def bare_criterion(self):
+        """The criterion as it was before it was compiled."""
+        return getattr(self.criterion_, "_orig_mod", self.criterion_)
+
+    @property
     def _default_callbacks(self):
         return []
 
@@ -432,11 +437,13 @@ class SetNet(NeuralNet):
         self.history = copy.copy(net.history)
         if type(self.optimizer_) is type(net.optimizer_):
             known = dict(net.optimizer_.state)
-            if goes_on(self.criterion_, net.criterion_):
-                before = dict(net.criterion_.named_parameters())
-                for name, parameter in self.criterion_.named_parameters():
-                    if before[name] in known and before[name].shape == parameter.shape:
-                        known[parameter] = known[before[name]]
+            criterion, old = self.bare_criterion, net.bare_criterion
+            if goes_on(criterion, old):
+                before = dict(old.named_parameters())
+                for name, parameter in criterion.named_parameters():
+                    same = before.get(name)
+                    if same in known and same.shape == parameter.shape:
+                        known[parameter] = known[same]
             for group in self.optimizer_.param_groups:
                 for parameter in group["params"]:
                     if parameter in known:
