@@ -44,6 +44,13 @@ def backbone_of_the_user(input_shape):
     return nn.Sequential(nn.Linear(*input_shape, 16), nn.BatchNorm1d(16), nn.Dropout(0.5))
 
 
+class Pruning(Callback):
+    """Shorten the weights of the head after each epoch."""
+
+    def on_epoch_end(self, net, **kwargs):
+        net.module_.head.weight.data[0] *= 0.5
+
+
 FITS = {
     "noise, best epoch, one-cycle": (
         TopKClassifier(2, validation_fraction=0.2, patience=4, lr_schedule="one_cycle", **COMMON),
@@ -63,6 +70,7 @@ FITS = {
         X,
         y,
     ),
+    "averages that are changed": (TopKClassifier(2, callbacks=[Pruning()], **COMMON), X, y),
     "images": (TopKClassifier(2, validation_fraction=0.2, **COMMON), IMAGES, y),
     "two heads": (AverageKClassifier(2, validation_fraction=0.2, **COMMON), X, y),
     "estimates of samples": (AverageKClassifier(2, loss="role", **COMMON), X, y),

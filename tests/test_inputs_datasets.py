@@ -114,6 +114,15 @@ def test_labels_are_seen_through_subsets_and_unions():
     np.testing.assert_array_equal(dataset_targets(mixed), np.tile(Y, 2))
 
 
+def test_label_sets_of_one_length_and_of_several_make_one_whole():
+    class Bare(Labelled):
+        def __getitem__(self, i):
+            return X[i]
+
+    parts = [Bare("targets", [[1, 2]] * 24), Bare("targets", [[0]] * 23 + [[0, 1]])]
+    assert list(dataset_targets(ConcatDataset(parts)))[22:25] == [[1, 2], [1, 2], [0]]
+
+
 def test_a_target_transform_is_applied():
     dataset = Labelled("targets", Y)
     transform = dataset.target_transform = lambda label: f"class {label}"

@@ -319,6 +319,15 @@ def test_lists_of_images_of_several_sizes_are_for_a_transform():
             image_inputs([images[0], pixels(*form, dtype=other), images[1]]).take([0, 1])
 
 
+def test_lists_that_an_array_can_hold_are_in_memory():
+    colours = Image.fromarray(pixels(8, 8, 3))
+    assert image_inputs([colours, colours.convert("P")]).in_memory
+    assert not image_inputs([colours, colours.convert("L")]).in_memory
+    rows = [pixels(8, 8, 3).tolist(), pixels(9, 9, 3).tolist()]
+    listed = image_inputs(rows, lambda image: image[:, :8, :8])
+    assert torch.equal(listed.take([0]), image_inputs(pixels(1, 8, 8, 3)).take([0]).float())
+
+
 @pytest.mark.parametrize("mode", ["RGB", "L", "P", "CMYK"])
 def test_transforms_get_pil_images_from_lists_of_them_as_from_paths(mode, tmp_path):
     image = Image.fromarray(pixels(8, 8, 3)).convert(mode)

@@ -533,18 +533,28 @@ def test_a_rate_that_diverges_is_named(data):
 class Zero(Callback):
     """Put the weights of the head to zero after the second epoch, and look at them later."""
 
+    def __init__(self, by):
+        self.by = by
+
     def on_epoch_end(self, net, **kwargs):
         if len(net.history) == 2:
-            torch.nn.init.zeros_(net.module_.head.weight)
+            self.by(net.module_.head.weight)
 
     def on_batch_begin(self, net, batch, training, **kwargs):
         if training and len(net.history) == 3 and not hasattr(self, "seen_"):
             self.seen_ = float(net.module_.head.weight.abs().max())
 
 
+def new_data(weight):
+    weight.data = torch.zeros_like(weight)
+
+
 @pytest.mark.parametrize("schedule", ["averaged", None])
-def test_what_a_callback_changes_after_an_epoch_is_trained_on(data, schedule):
-    clf = classifier(callbacks=[Zero()], lr_schedule=schedule, max_epochs=3).fit(*data)
+@pytest.mark.parametrize(
+    "by", [torch.nn.init.zeros_, lambda weight: weight.data.zero_(), new_data]
+)
+def test_what_a_callback_changes_after_an_epoch_is_trained_on(data, schedule, by):
+    clf = classifier(callbacks=[Zero(by)], lr_schedule=schedule, max_epochs=3).fit(*data)
     (callback,) = (c for _, c in clf.net_.callbacks_ if isinstance(c, Zero))
     assert callback.seen_ == 0
 

@@ -35,7 +35,9 @@ class ListedImages(SampleInputs):
 
     def read(self, position):
         image = self.images[position]
-        return with_plain_bands(image) if hasattr(image, "getbands") else to_tensor(image)
+        if hasattr(image, "getbands"):
+            return with_plain_bands(image)
+        return to_tensor(np.asarray(image) if isinstance(image, list | tuple) else image)
 
 
 def need_a_list(images, transform):
@@ -44,8 +46,16 @@ def need_a_list(images, transform):
         return False
     if transform is not None and any(hasattr(image, "getbands") for image in images):
         return True
-    forms = ((i.size, i.mode) if hasattr(i, "getbands") else np.shape(i) for i in images)
-    return len(set(forms)) > 1
+    return len({_form(image) for image in images}) > 1
+
+
+def _form(image):
+    """Return what is alike for images that one array holds."""
+    if not hasattr(image, "getbands"):
+        return np.shape(image)
+    modes = {"1": "L", "L": "L"}
+    deep = image.mode.startswith(("I", "F"))
+    return image.size, image.mode if deep else modes.get(image.mode, "RGB")
 
 
 class ImageInputs(SampleInputs):

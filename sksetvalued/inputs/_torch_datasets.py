@@ -164,7 +164,11 @@ def _stored_targets(dataset):
         return None if targets is None else np.asarray(targets)[np.asarray(dataset.indices)]
     if isinstance(dataset, ConcatDataset):
         parts = [_stored_targets(part) for part in dataset.datasets]
-        return None if any(p is None for p in parts) else np.concatenate(parts)
+        if any(p is None for p in parts):
+            return None
+        if len({p.ndim for p in parts}) > 1:  # label sets of one length, and of several
+            return _as_array([labels for part in parts for labels in part.tolist()])
+        return np.concatenate(parts)
     if type(dataset) is TensorDataset:
         return dataset.tensors[-1].numpy(force=True) if len(dataset.tensors) > 1 else None
     targets = _attribute_targets(dataset)

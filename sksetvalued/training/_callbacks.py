@@ -235,7 +235,8 @@ class AveragedWeights(Callback):
         self.trained_ = tuple(_averaged(net.module_))
         self.others_ = [p.detach().clone() for p in self.trained_]
         self.shown_, self.n_updates_ = False, 0
-        self.versions_ = SimpleNamespace(shown=None)
+        # An object of its own, which a checkpoint does not keep.
+        self.as_shown_ = SimpleNamespace(weights=None)
         self.step_ = self.seldom if sum(p.numel() for p in self.trained_) > self.many else 1
         self.rates_ = [group["lr"] for group in net.optimizer_.param_groups]
         self._set_rates(net)
@@ -256,16 +257,22 @@ class AveragedWeights(Callback):
             self._set_rates(net)
 
     def on_epoch_begin(self, net, **kwargs):
-        shown = self.versions_.shown
-        if shown is not None:
-            for parameter, other, version in zip(self.trained_, self.others_, shown):
-                if parameter._version != version:
-                    other.copy_(parameter.detach())
+        self.take_changes()
         self._show(False)
 
-    def on_trained(self, net):
+    def on_trained(self, net, may_change):
+        """Show the average; callbacks of others may change it if `may_change`."""
         self._show(True)
-        self.versions_.shown = tuple(parameter._version for parameter in self.trained_)
+        if may_change:
+            self.as_shown_.weights = [p.detach().clone() for p in self.trained_]
+
+    @torch.no_grad()
+    def take_changes(self):
+        """Let weights that were changed since they are shown be the last ones too."""
+        for shown, other, before in zip(self.trained_, self.others_, self.as_shown_.weights or ()):
+            if not torch.equal(shown, before):
+                other.copy_(shown)
+        self.as_shown_.weights = None
 
     def on_train_end(self, net, **kwargs):
         self._show(True)

@@ -333,10 +333,15 @@ class SetNet(NeuralNet):
             self._processes.average_statistics(self.module_)
             self._processes.agree(self.module_, self.criterion_)
         for average in self._averages if training else ():
-            average.on_trained(self)
+            average.on_trained(self, may_change=self._keeps_batches)
             if self._processes is not None:
                 self._processes.average_statistics(self.module_)
         self._record_epoch(prefix, losses, sizes, masses, time.perf_counter() - start)
+
+    def take_changes(self):
+        """Let what callbacks changed of weights that are shown be what is trained on."""
+        for average in self._averages:
+            average.take_changes()
 
     def _batches(self, iterator, training):
         batches = iterator

@@ -55,6 +55,7 @@ class KeepState(Callback):
         self.n_epochs_ += 1
         # A training that ends with this epoch is complete, or does the epoch once more.
         if not net.exhausted_:
+            net.take_changes()
             self.checkpoint.write(self._take(net), self.seed)
 
     def _others(self, net):
