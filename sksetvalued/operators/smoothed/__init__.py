@@ -2,7 +2,6 @@
 
 import torch
 
-from .._backends import OwnLoss
 from .._checks import check_k, check_scores
 from .._dispatch import choose, is_eager
 from .._precision import widest, without_autocast
@@ -106,22 +105,16 @@ def top_k_marginals(scores, k):
     return values.reshape(scores.shape).to(scores.dtype)
 
 
-class SmoothedHinge(OwnLoss):
-    """The smoothed hinge where no kernel fits."""
-
-    reference = staticmethod(reference.smoothed_hinge)
-
-
 def smoothed_hinge(scores, target, k, tau, margin):
     """Do what :func:`.reference.smoothed_hinge` does, by whoever is fastest here."""
     backend = choose("smoothed", scores, target, rank=min(k, scores.shape[1] - k))
     if backend == "cpu":
         return cpu.SmoothedHinge.apply(scores, target, k, tau, margin)
-    if backend == "triton" and len(scores):
+    if backend == "triton":
         from . import triton
 
         return triton.SmoothedHinge.apply(scores, target, k, tau, margin)
     if is_eager(scores) and is_eager(target):
         scores = scores if torch.is_grad_enabled() else scores.detach()
-        return SmoothedHinge.apply(scores, target, k, tau, margin)
+        return reference.SmoothedHinge.apply(scores, target, k, tau, margin)
     return reference.smoothed_hinge(scores, target, k, tau, margin)

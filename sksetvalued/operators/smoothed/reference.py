@@ -17,6 +17,7 @@ import math
 import torch
 from torch.nn.functional import logsigmoid, pad, softplus
 
+from .._backends import OwnLoss
 from .._checks import own_scores
 from .._precision import at_least_float32, widest
 
@@ -43,6 +44,12 @@ def smoothed_hinge(scores, target, k, tau, margin):
     before, at, tilt, _ = law(others, rank, k * tau, sign * own)
     z = margin / tau + sign * ((at / before).log() + tilt) + 0 * own.clamp(min=0)[:, 0]
     return (tau * softplus(z, threshold=40)).to(scores.dtype)
+
+
+class SmoothedHinge(OwnLoss):
+    """The smoothed hinge where no kernel fits."""
+
+    reference = staticmethod(smoothed_hinge)
 
 
 def marginals(scores, k):

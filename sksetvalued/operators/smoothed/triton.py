@@ -28,8 +28,7 @@ import triton.language as tl
 from triton.language import constexpr
 
 from .. import _triton_rows as rows
-from .._backends import OwnLoss
-from .reference import smoothed_hinge
+from . import reference
 
 #: Powers of the odds below the cut that matter.
 _MAX_POWERS = 16
@@ -372,10 +371,8 @@ def _plan(scores, k):
     return rank, circle, n_points, {"SIGN": sign, "N_POWERS": n_powers, "N_NODES": circle.shape[1]}
 
 
-class SmoothedHinge(OwnLoss):
+class SmoothedHinge(reference.SmoothedHinge):
     """The smoothed hinge of float32, by a kernel each way."""
-
-    reference = staticmethod(smoothed_hinge)
 
     @staticmethod
     def compute(scores, target, k, tau, margin):
