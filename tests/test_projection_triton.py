@@ -31,7 +31,7 @@ def test_kernels_compile_to_machine_code(capability, n_classes, tmp_path, monkey
     """No GPU is needed for that; an empty cache makes them compile."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     lanes = _triton_rows.plan_lanes(n_classes)
-    settings = _triton_rows.SETTINGS | {"num_warps": lanes["num_warps"]}
+    settings = {"num_warps": lanes["num_warps"]}
     # Triton takes arguments that are one, or None, for constants.
     ones = {"row_stride": 1, "grad_stride": 1, "n_classes": 1} if n_classes == 1 else {}
     sizes = {"sizes": "*fp64", "size_stride": "i32", "n_classes": "i32"}

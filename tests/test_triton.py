@@ -23,7 +23,6 @@ from sksetvalued.operators.noised import select_noised
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
-_triton_rows = pytest.importorskip("sksetvalued.operators._triton_rows")
 _triton_noised = pytest.importorskip("sksetvalued.operators.noised.triton")
 four_normals, select_in_one_pass = _triton_noised.four_normals, _triton_noised.select
 
@@ -51,7 +50,7 @@ def test_kernel_compiles_to_machine_code(
         "LAST_ONLY": last_only,
     }
     types = [f"*{dtype}", "i64", "i32", "i32", "i32", "fp32", "*i64", "*i32", "*i64", "*fp32"]
-    settings = _triton_rows.SETTINGS | {"num_warps": 4}
+    settings = {"num_warps": 4}
     compiled = compile_kernel(
         _triton_noised._select_kernel, types, constants, capability, settings
     )

@@ -11,8 +11,6 @@ import torch
 import triton
 import triton.language as tl
 
-#: How kernels are compiled.
-SETTINGS = {"enable_fp_fusion": True}
 #: Largest number of lanes; a power of two.
 _MAX_LANES = 2048
 #: Tiles that are on their way from memory at once.
@@ -67,7 +65,7 @@ def launch(kernel, grid, scores, *arguments, **options):
         scores = with_contiguous_rows(scores)
         rows = scores, scores.stride(0), scores.shape[1]
         with torch.cuda.device_of(scores):
-            kernel[grid](*rows, *arguments, **SETTINGS, **options)
+            kernel[grid](*rows, *arguments, **options)
 
 
 def with_contiguous_rows(x):
