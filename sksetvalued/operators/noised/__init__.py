@@ -97,18 +97,13 @@ def noised_hinge(scores, target, ranks, margin=1.0, scale=1.0, draws=_EXACT):
         n_draws, seed = (n_draws, draw_key(generator)) if epsilon > 0 else (1, 0)
         return cpu.NoisedHinge.apply(scores, target, ranks, margin, epsilon, n_draws, scale, seed)
     indices, normals = select_noised(scores, k, *draws, all_k=several)
-    if several:
-        indices, normals = _at_ranks(scores.detach(), indices, normals, epsilon, ranks)
+    if several:  # in no order
+        chosen = scores.detach().gather(1, indices.flatten(1)).view_as(normals)
+        order = torch.add(chosen, normals, alpha=epsilon).argsort(dim=-1, descending=True)
+        order = order[..., [rank for rank, _ in ranks]]
+        indices, normals = indices.gather(-1, order), normals.gather(-1, order)
     weights = torch.tensor([w for _, w in ranks], dtype=scores.dtype, device=scores.device)
     return reference.hinge(scores, target, indices, normals, weights, margin, epsilon, scale)
-
-
-def _at_ranks(scores, indices, normals, epsilon, ranks):
-    """Return the classes after each of some ranks, and their normals, among those of all."""
-    chosen = scores.gather(1, indices.flatten(1)).view_as(normals)
-    order = torch.add(chosen, normals, alpha=epsilon).argsort(dim=-1, descending=True)
-    order = order[..., [rank for rank, _ in ranks]]
-    return indices.gather(-1, order), normals.gather(-1, order)
 
 
 def _noised_mean(scores, k, epsilon, n_draws, generator, noise, all_k):
