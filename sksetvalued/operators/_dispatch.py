@@ -145,7 +145,12 @@ def choose(operator, scores, target=None, *, rank=1):
         return "reference"
     if rank > _MOST_RANK.get((operator, backend), math.inf):
         return "reference"
-    if target is not None and not _holds_classes(target, scores):
+    if target is not None and not (
+        type(target) is torch.Tensor
+        and target.dtype == torch.int64
+        and ((target.is_cpu and scores.is_cpu) or target.device == scores.device)
+        and target.shape == scores.shape[:1]
+    ):
         return "reference"
     return backend
 
@@ -178,15 +183,6 @@ def is_eager(tensor):
         and not torch._C._functorch.is_legacy_batchedtensor(tensor)
         and torch.autograd.forward_ad._current_level < 0
         and torch._C._get_tracing_state() is None
-    )
-
-
-def _holds_classes(target, scores):
-    return (
-        type(target) is torch.Tensor
-        and target.dtype == torch.int64
-        and ((target.is_cpu and scores.is_cpu) or target.device == scores.device)
-        and target.shape == scores.shape[:1]
     )
 
 
