@@ -35,16 +35,12 @@ def check_noise(noise, scores):
 def select_noised(
     scores, k, epsilon, n_draws, generator=None, noise=None, shared=False, all_k=False
 ):
-    """Find the classes that noise puts at rank k or, if `all_k`, at ranks 1 to k in any order.
+    """Return the classes that noise puts at rank k or, if `all_k`, at ranks 1 to k in any order.
 
+    They and the standard normals added to their scores are of shape (n_samples, n_draws, k or 1).
     Draws are made from `generator`, or are `noise` of shape (n_draws, n_samples or 1, n_classes);
     those made are the same for all samples if `shared`. Without noise, `epsilon` 0, there is one.
     Graphs of torch.compile break where noise is drawn, as they cannot hold a generator.
-
-    Returns
-    -------
-    indices, normals : Tensors of shape (n_samples, n_draws, k or 1)
-        Classes, and the standard normals added to their scores.
     """
     scores, select = scores.detach(), reference.select
     if epsilon == 0:
@@ -67,28 +63,16 @@ def select_noised(
 
 
 def noised_hinge(scores, target, ranks, margin=1.0, scale=1.0, draws=_EXACT):
-    r"""Compute the weighted sum of the noised hinges of several ranks.
+    r"""Return the weighted sum of the noised hinges of several ranks, for each sample.
 
     .. math:: \sum_r w_r \, \gamma \Big( m_y + \frac{1}{M} \sum_{i \le M}
         \mathrm{top}_{r+1}(s + \epsilon Z_i) - s_y \Big)_+
 
-    With one rank and without noise it is the calibrated hinge. A target on the processor that is
-    no class is a ValueError.
-
-    Parameters
-    ----------
-    scores : Tensor of shape (n_samples, n_classes)
-        In single precision or better.
-    target : LongTensor of shape (n_samples,)
-    ranks : tuple of (int, float)
-        Ranks r in [1, n_classes - 1], increasing, and their weights.
-    margin : float or Tensor of shape (n_samples,), default=1.0
-    draws : tuple
-        The arguments `epsilon` to `shared` of :func:`select_noised`; all ranks share the draws.
-
-    Returns
-    -------
-    losses : Tensor of shape (n_samples,)
+    With one rank and without noise it is the calibrated hinge. Scores are in single precision or
+    better; a target on the processor that is no class is a ValueError. `ranks` are pairs of r, in
+    [1, n_classes - 1] and increasing, and its weight. The margin is a number, or one of each
+    sample. `draws` are the arguments `epsilon` to `shared` of :func:`select_noised`: all ranks
+    share them.
     """
     epsilon, n_draws, generator, noise, shared = draws
     k, several = ranks[-1][0] + 1, len(ranks) > 1

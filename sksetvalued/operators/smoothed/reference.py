@@ -102,14 +102,10 @@ def _finite(scores):
 def law(scores, k, temperature=1.0, origin=0.0):
     r"""Return the probabilities of k - 1 and of k successes, the tilt, and the normalisation.
 
-    A score of -inf takes a class out; k have to be left. With x the scores less the origin, a
-    number or one for each row, over the temperature, i successes have probability
+    Each is a number for each row, in double precision where the device has it. A score of -inf
+    takes a class out; k have to be left. With x the scores less the origin, a number or one for
+    each row, over the temperature, i successes have probability
     :math:`\sigma_i(e^x) e^{-i \nu - \mathrm{log\_total}}`.
-
-    Returns
-    -------
-    before, at, tilt, log_total : Tensors of shape (n_samples,)
-        In double precision, where the device has it.
     """
     # A power of two that leaves the tail odds of at most `ratio`.
     n_head = _power_of_two(3 * k + 1)
