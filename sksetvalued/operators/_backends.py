@@ -25,13 +25,13 @@ class OwnGradient(torch.autograd.Function):
     def forward(cls, ctx, scores, *arguments):
         result, saved, ctx.constant = cls.compute(scores, *arguments)
         ctx.save_for_backward(*saved)
-        ctx.n_others = len(arguments)
         return result
 
     @classmethod
     def backward(cls, ctx, grad):
         differentiate = cls.definition if needs_reference(grad) else cls.gradient
-        return differentiate(grad, *ctx.saved_tensors, ctx.constant), *[None] * ctx.n_others
+        result = differentiate(grad, *ctx.saved_tensors, ctx.constant)
+        return result, *[None] * (len(ctx.needs_input_grad) - 1)
 
 
 class OwnLoss(OwnGradient):

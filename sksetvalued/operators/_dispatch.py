@@ -39,13 +39,14 @@ import zlib
 from pathlib import Path
 
 import torch
+from torch._C import _functorch, _get_tracing_state, _len_torch_dispatch_stack
+from torch.autograd import forward_ad
 
 __all__ = ["instruction_set"]
 
 #: Entries of scores from which on a computation without kernels is worth a warning.
 _LARGE = 1_000_000
-
-
+_PLAIN = torch.Tensor, torch.nn.Parameter
 _SWITCH = os.environ.encodekey("SKSETVALUED_KERNELS")
 
 
@@ -175,14 +176,14 @@ def is_eager(tensor):
     batches of gradients and dual numbers, and for modes that watch.
     """
     return (
-        type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        type(tensor) in _PLAIN
         and not tensor.is_meta
         and not torch.compiler.is_compiling()
-        and torch._C._len_torch_dispatch_stack() == 0
-        and torch._C._functorch.peek_interpreter_stack() is None
-        and not torch._C._functorch.is_legacy_batchedtensor(tensor)
-        and torch.autograd.forward_ad._current_level < 0
-        and torch._C._get_tracing_state() is None
+        and _len_torch_dispatch_stack() == 0
+        and _functorch.peek_interpreter_stack() is None
+        and not _functorch.is_legacy_batchedtensor(tensor)
+        and forward_ad._current_level < 0
+        and _get_tracing_state() is None
     )
 
 
