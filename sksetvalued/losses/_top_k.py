@@ -87,6 +87,23 @@ class _TopKLoss(SetLoss):
     def extra_repr(self):
         return f"k={self.k}, margin={self.margin}, reduction={self.reduction!r}"
 
+    def check(self, input, target):
+        """Check all but the range of the targets, which looking them up does on the processor.
+
+        Parameters
+        ----------
+        input : Tensor of shape (n_samples, n_classes)
+        target : LongTensor of shape (n_samples,)
+        """
+        check_shapes(input, target)
+
+    def forward(self, input, target, sample_weight=None):
+        try:
+            return super().forward(input, target, sample_weight)
+        except (IndexError, RuntimeError):
+            check_range(input, target)
+            raise
+
     def check_rank(self, input):
         """Raise unless the scores have more than k classes, or two where `ranks` are clipped.
 
@@ -214,23 +231,9 @@ class CalibratedTopKHingeLoss(_TopKLoss, name="calibrated_hinge"):
     tensor(2.)
     """
 
-    def check(self, input, target):
-        """Check all but the range of the targets, which looking them up does on the processor.
-
-        Parameters
-        ----------
-        input : Tensor of shape (n_samples, n_classes)
-        target : LongTensor of shape (n_samples,)
-        """
-        check_shapes(input, target)
-
     def sample_losses(self, input, target):
         self.check_rank(input)
-        try:
-            return noised_hinge(input, target, ((self.k, 1.0),), self.margin)
-        except RuntimeError:
-            check_range(input, target)
-            raise
+        return noised_hinge(input, target, ((self.k, 1.0),), self.margin)
 
 
 def top_k_hinge_loss(input, target, k, margin=1.0, reduction="mean", sample_weight=None):
