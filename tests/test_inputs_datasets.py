@@ -74,10 +74,11 @@ def test_stored_labels_are_found_without_reading_the_samples(attribute, values):
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_shares_of_classes_do_not_take_the_place_of_stored_labels():
+@pytest.mark.parametrize("of_class", [lambda y: torch.eye(3)[y // 10], lambda y: {"label": y}])
+def test_what_is_no_label_does_not_take_the_place_of_stored_ones(of_class):
     class Soft(Labelled):
         def __getitem__(self, i):
-            return X[i], torch.eye(3)[Y[i] // 10]
+            return X[i], of_class(Y[i])
 
     np.testing.assert_array_equal(dataset_targets(Soft("targets", Y)), Y)
 

@@ -221,7 +221,11 @@ ERRORS = {
             stream(), cls=AverageKClassifier, rule_params={"finite_sample": True, "max_size": 4}
         ),
     ),
-    "patience": (ValueError, "patience must be None", lambda: fitted(stream(), patience=2)),
+    "patience": (
+        ValueError,
+        "patience=2 must be None where X is a Stream",
+        lambda: fitted(stream(), patience=2),
+    ),
     "estimates": (
         ValueError,
         "every training sample",

@@ -496,6 +496,8 @@ def test_a_batch_that_weighs_nothing_changes_nothing():
         clf = classifier(lr_schedule=None, optimizer="sgd", weight_decay=None, **params).fit(X, y)
         assert np.isfinite(clf.history_[-1, "train_loss"])
         assert clf.history_[-1, "train_loss"] < clf.history_[0, "train_loss"]
+    nothing = torch.nn.CrossEntropyLoss(weight=torch.zeros(2))
+    assert classifier(loss=nothing, k=1).fit(X, y).history_[-1, "train_loss"] == 0
 
 
 class Tempered(torch.nn.CrossEntropyLoss):

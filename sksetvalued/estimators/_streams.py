@@ -65,7 +65,7 @@ class LearnsFromStreams:
     def _check_stream_options(self, y, sample_weight, checkpoint):
         """Raise where an option takes samples by position."""
         given = {"y": y, "sample_weight": sample_weight, "checkpoint": checkpoint}
-        given |= {name: getattr(self, name) for name in ("validation_fraction", "patience")}
+        given["validation_fraction"] = self.validation_fraction
         for name in ("calibration_fraction", "calibration_folds"):
             value = getattr(self, name, None)
             given[name] = None if is_named(value, "auto") else value
@@ -75,6 +75,11 @@ class LearnsFromStreams:
                     f"{name} must be None where X is a Stream, whose samples have no positions "
                     "and bring their labels: calibrate on other samples after fit."
                 )
+        if self.patience is not None:
+            raise ValueError(
+                f"patience={self.patience} must be None where X is a Stream: it needs held-out "
+                "samples, which a Stream cannot give."
+            )
         group = torch.distributed
         if group.is_available() and group.is_initialized() and group.get_world_size() > 1:
             raise ValueError(

@@ -28,7 +28,8 @@ class ListedImages(SampleInputs):
         self.images = images
 
     def parts(self):
-        return [*(np.asarray(self.images[i]) for i in self.indices), self.indices]
+        images = (as_array(to_tensor(self.read(i)), "X") for i in self.indices)
+        return [*images, self.indices]
 
     def describe(self, position):
         return f"image {position}"

@@ -1,6 +1,7 @@
 """Samples of a torch Dataset."""
 
 import math
+from numbers import Number
 
 import numpy as np
 import torch
@@ -136,8 +137,10 @@ def _agree(dataset, targets):
     with put_back():
         for i in sorted({0, len(targets) // 2, len(targets) - 1} if len(targets) else ()):
             item = dataset[int(i)]
-            labelled = isinstance(item, tuple | list) and len(item) == 2 and np.ndim(item[1]) == 0
-            if labelled and not np.array_equal(_item_target(dataset, i, item), targets[i]):
+            if not (isinstance(item, tuple | list) and len(item) == 2):
+                continue
+            label = _item_target(dataset, i, item)
+            if isinstance(label, str | Number | np.generic) and label != targets[i]:
                 return False
     return True
 

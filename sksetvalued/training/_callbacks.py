@@ -260,11 +260,13 @@ class AveragedWeights(Callback):
         self.take_changes()
         self._show(False)
 
-    def on_trained(self, net, may_change):
-        """Show the average; callbacks of others may change it if `may_change`."""
+    def show(self):
+        """Put the average into the module."""
         self._show(True)
-        if may_change:
-            self.as_shown_.weights = [p.detach().clone() for p in self.trained_]
+
+    def remember(self):
+        """Keep what is shown, which callbacks may change."""
+        self.as_shown_.weights = [p.detach().clone() for p in self.trained_]
 
     @torch.no_grad()
     def take_changes(self):

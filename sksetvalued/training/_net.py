@@ -5,6 +5,7 @@ import copy
 import math
 import time
 from itertools import islice
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -76,6 +77,8 @@ class SetNet(NeuralNet):
         self.monitor = monitor
         self.precision = precision
 
+    #: Arguments of a DataLoader that the user gave for predictions.
+    asked_of_loaders = MappingProxyType({})
     #: Those that share the training under way.
     _processes = None
     #: Number of epochs in the history after which the training under way ends.
@@ -332,11 +335,17 @@ class SetNet(NeuralNet):
         if training and self._processes is not None:
             self._processes.average_statistics(self.module_)
             self._processes.agree(self.module_, self.criterion_)
-        for average in self._averages if training else ():
-            average.on_trained(self, may_change=self._keeps_batches)
-            if self._processes is not None:
-                self._processes.average_statistics(self.module_)
+        if training and self._averages:
+            self._show_averages()
         self._record_epoch(prefix, losses, sizes, masses, time.perf_counter() - start)
+
+    def _show_averages(self):
+        for average in self._averages:
+            average.show()
+        if self._processes is not None:
+            self._processes.average_statistics(self.module_)
+        for average in self._averages if self._keeps_batches else ():
+            average.remember()
 
     def take_changes(self):
         """Let what callbacks changed of weights that are shown be what is trained on."""
@@ -362,7 +371,8 @@ class SetNet(NeuralNet):
             for loss, size in zip(losses.tolist(), sizes, strict=True):
                 self.history.new_batch()
                 self._record_batch(prefix, loss, size)
-        loss = float(np.average(losses, weights=[float(mass) for mass in masses]))
+        masses = [float(mass) for mass in masses]
+        loss = float(np.average(losses, weights=masses if any(masses) else None))
         monitored = prefix == "valid" and self._monitors_metric()
         metric = self.monitor.compute() if monitored else None
         if self._processes is not None:
