@@ -174,6 +174,11 @@ def half_done(kill, tmp_path):
     return path
 
 
+def test_a_device_is_no_checkpoint():
+    with pytest.raises(ValueError, match="checkpoint='/dev/zero' is neither a file nor a folder"):
+        TopKClassifier(2, **COMMON).fit(X, y, checkpoint="/dev/zero")
+
+
 def test_columns_may_have_no_stride(tmp_path):
     column = X[:, 20].astype(np.float32)[:, None]
     kept = TopKClassifier(2, **COMMON).fit(column, y, checkpoint=tmp_path)

@@ -155,3 +155,13 @@ def test_accuracy_does_not_depend_on_the_scale_of_sparse_columns(
 ):
     moved = accuracy(sp.csr_matrix(POSITIVE * s))
     assert abs(moved - accuracy_of_standardized_columns[1]) < 0.01
+
+
+def test_a_spread_too_small_for_single_precision_makes_a_constant_column():
+    X = MANY[:300].copy()
+    X[:, 0] *= 1e-60
+    clf = TopKClassifier(2, max_epochs=2, random_state=0).fit(X, LABELS[:300])
+    scores = clf.decision_function(X)
+    assert np.isfinite(scores).all()
+    X[:, 0] = X[::-1, 0]
+    np.testing.assert_allclose(clf.decision_function(X), scores)

@@ -417,3 +417,20 @@ def test_labels_that_are_no_numbers_or_strings_are_refused_before_any_work(
     ):
         with pytest.raises(ValueError, match=r"classes_ holds \w+, such as .*astype\(str\)"):
             export_it()
+
+
+@pytest.mark.parametrize("suffix", [".pt2", ".onnx"])
+def test_a_file_that_cannot_be_written_whole_stays_as_it_was(suffix, tmp_path):
+    resource = pytest.importorskip("resource")
+    path = tmp_path / f"model{suffix}"
+    path.write_bytes(b"before")
+    clf = TopKClassifier(k=2, max_epochs=1, random_state=0).fit(X[:90], y[:90])
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+        with pytest.raises(OSError, match=f"model{suffix}"):
+            export(clf, path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == b"before"
+    assert list(tmp_path.iterdir()) == [path]

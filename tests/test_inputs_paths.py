@@ -89,6 +89,18 @@ def test_images_of_any_eight_bit_mode_become_colours(folder, mode):
     assert batch.min() > 250
 
 
+def test_photographs_are_turned_upright(folder):
+    upright = np.random.default_rng(0).integers(0, 256, (6, 9, 3), np.uint8)
+    turned = Image.fromarray(upright).transpose(Image.Transpose.ROTATE_90)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by 270 degrees to be upright
+    turned.save(folder / "turned.png", exif=exif)
+    turned.save(folder / "damaged.png", exif=b"Exif\x00\x00no metadata")
+    batches = [path_inputs([folder / f"{n}.png"]).take([0]) for n in ("turned", "damaged")]
+    assert torch.equal(batches[0][0], torch.from_numpy(upright).permute(2, 0, 1))
+    assert batches[1].shape == (1, 3, 9, 6)
+
+
 def test_scores_do_not_depend_on_the_workers(paths):
     few = classifier().fit(paths, y)
     many = classifier(transform=None).set_params(net_params=None).fit(paths, y)

@@ -344,6 +344,19 @@ def test_parameters_that_no_training_can_take_are_named(name, value):
     assert re.search(rf"\b{name}\b", str(caught.value))
 
 
+@pytest.mark.parametrize("dates", ["M8[s]", "m8[s]"])
+def test_tables_of_dates_are_no_numbers(dates, fitted):
+    X_dates = np.arange(96).reshape(24, 4).astype(dates)
+    frame = pd.DataFrame(X).assign(when=X_dates[:, 0])
+    for call in (
+        lambda: top_k().fit(X_dates, Y),
+        lambda: top_k().fit(frame, Y),
+        lambda: fitted.predict(X_dates),
+    ):
+        with pytest.raises(TypeError, match="X holds dates or durations"):
+            call()
+
+
 def test_an_array_of_widths_is_told_the_tuple():
     with pytest.raises(TypeError, match=r"give the widths of layers as a tuple, \(8, 4\)"):
         top_k(backbone=np.array([8, 4])).fit(X, Y)

@@ -1,6 +1,7 @@
 """Files of fitted classifiers for torch.export and ONNX."""
 
 import importlib.util
+import io
 import json
 import os
 
@@ -11,10 +12,13 @@ from .._arrays import label_kinds
 from .._predict import unwrap
 from .._version import __version__
 from ..estimators import SparseTopClassifier
+from ..estimators._writing import write_whole
 from ._module import dynamic_shapes, example_batch, exportable, to_torch
 from ._pipelines import onnx_graph, pipeline_graph
 
 SUFFIXES = (".pt2", ".onnx")
+#: Bytes of weights that are written into one ONNX file; more stand in files beside it.
+LARGEST_ONNX = 1_900_000_000
 #: Name of the document in a ``.pt2`` file.
 DOCUMENT = "sksetvalued.json"
 
@@ -49,6 +53,8 @@ def export(model, path, *, dtype=None, X=None):
         ``.onnx`` without the packages that write it.
     FileNotFoundError
         The folder of `path` does not exist.
+    OSError
+        With the path, when it cannot be written: what stood there before stays.
 
     See Also
     --------
@@ -113,8 +119,7 @@ def _write_pipeline(model, path, X):
     graph = pipeline_graph(model, X)
     for key, value in _describe(last, getattr(last, "rule_", None)).items():
         graph.metadata_props.add(key=key, value=value)
-    with open(path, "wb") as file:
-        file.write(graph.SerializeToString())
+    write_whole(path, graph.SerializeToString())
 
 
 def _check_labels(model):
@@ -149,14 +154,19 @@ def _write_pt2(module, batch, path, description):
     program = torch.export.export(
         module, (batch,), dynamic_shapes=(dynamic_shapes(batch, n_samples),)
     )
-    torch.export.save(program, path, extra_files={DOCUMENT: json.dumps(description)})
+    file = io.BytesIO()
+    torch.export.save(program, file, extra_files={DOCUMENT: json.dumps(description)})
+    write_whole(path, file.getvalue())
 
 
 def _write_onnx(module, batch, path, description):
     names = list(batch) if isinstance(batch, dict) else ["X"]
     program = onnx_graph(module, batch, input_names=names, output_names=["sets", "scores"])
     program.model.metadata_props.update(description)
-    program.save(path)
+    if sum(tensor.nbytes for tensor in module.state_dict().values()) < LARGEST_ONNX:
+        write_whole(path, program.model_proto.SerializeToString())
+    else:
+        program.save(path)
 
 
 def _check_packages(*names):

@@ -24,7 +24,7 @@ IGNORED = {"verbose"}
 #: Attributes that say nothing of what a module computes, or are told otherwise.
 OF_ALL_MODULES = vars(torch.nn.Module()).keys()
 #: Rows that are read at once to tell data apart.
-ROWS_AT_ONCE = 4096
+ROWS_AT_ONCE, ENTRIES_AT_ONCE = 4096, 1 << 22
 
 
 class Checkpoint:
@@ -70,8 +70,13 @@ class Checkpoint:
                 f"checkpoint={self.given!r} cannot be written: there is no folder {folder!r}; "
                 "make it first."
             )
-        if os.path.exists(self.path):
+        if os.path.isfile(self.path):
             self._read()
+        elif os.path.exists(self.path):
+            raise ValueError(
+                f"checkpoint={self.given!r} is neither a file nor a folder, but a device or the "
+                "like: give a path of a file."
+            )
 
     def write(self, state, seed):
         """Write the state of a fit, whole or not at all."""
@@ -243,8 +248,8 @@ def _update(digest, part):
             _update(digest, item)
     elif isinstance(part, torch.Tensor):
         digest.update(f"{part.dtype}{tuple(part.shape)}".encode())
-        for rows in part.reshape(len(part) if part.ndim else 1, -1).split(ROWS_AT_ONCE):
-            digest.update(rows.cpu().reshape(-1).contiguous().view(torch.uint8).numpy())
+        for entries in part.reshape(-1).split(ENTRIES_AT_ONCE):
+            digest.update(entries.cpu().contiguous().view(torch.uint8).numpy())
     elif isinstance(part, np.ndarray):
         digest.update(f"{part.dtype}{part.shape}".encode())
         for start in range(0, len(part), ROWS_AT_ONCE):

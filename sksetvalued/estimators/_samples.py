@@ -104,6 +104,12 @@ class TakesSamples:
             return X
         if not (hasattr(X, "iloc") or hasattr(X, "columns") or sp.issparse(X)):
             X = as_array(X, "X")
+        types = X.dtypes if hasattr(X, "iloc") else [X.dtype] if hasattr(X, "dtype") else []
+        if any(getattr(dtype, "kind", "") in "mM" for dtype in types):
+            raise TypeError(
+                "X holds dates or durations, which are no measurements yet: make numbers of them, "
+                "such as the days since one of them."
+            )
         try:
             return validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=reset)
         except OverflowError as error:

@@ -1,6 +1,8 @@
 """Images on disk, read when a batch needs them."""
 
+import contextlib
 import os
+import struct
 
 import numpy as np
 
@@ -9,9 +11,14 @@ from ._transforms import SampleInputs
 
 N_PATHS_SHOWN = 3
 
+#: What malformed metadata of an image, whose pixels may be whole, raise.
+OF_EXIF = (SyntaxError, ValueError, KeyError, TypeError, struct.error)
+
 
 class PathInputs(SampleInputs):
     """Paths of images, decoded in colour (RGB) by the workers of a DataLoader.
+
+    They are turned upright as their metadata (EXIF) say that the camera was held.
 
     Whether the files exist is checked at once; whether they are images, when they are read.
 
@@ -45,12 +52,14 @@ class PathInputs(SampleInputs):
         return repr(str(self.paths[position]))
 
     def read(self, position):
-        from PIL import Image, UnidentifiedImageError
+        from PIL import Image, ImageOps, UnidentifiedImageError
 
         path = str(self.paths[position])
         try:
             with Image.open(path) as image:
                 _check_depth(image)
+                with contextlib.suppress(*OF_EXIF):  # then nothing is known of the camera
+                    ImageOps.exif_transpose(image, in_place=True)
                 return image.convert("RGB")
         except FileNotFoundError:
             raise FileNotFoundError(f"The image {path!r} was removed.") from None
