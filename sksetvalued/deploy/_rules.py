@@ -74,7 +74,8 @@ def rule_module(rule):
         If the rule is none of the package's.
     """
     raise TypeError(
-        f"{type(rule).__name__} cannot be exported: only the rules of sksetvalued.rules can."
+        f"{type(rule).__name__} cannot be exported: it has no graph, as TopK, AverageK, "
+        "AverageError and PointwiseError have."
     )
 
 

@@ -200,7 +200,9 @@ def _column_scale(statistics, body):
     """
     if statistics is None or not isinstance(body, MLP):
         return nn.Identity()
-    scale = ColumnScale(*statistics[:2])
+    # A column whose spread single precision does not hold is constant to the network.
+    spread = torch.where(statistics.scale.float() == 0, 1.0, statistics.scale)
+    scale = ColumnScale(statistics.centre, spread)
     if statistics.mean is None:
         return scale
     return nn.Sequential(scale, Arcsinh(), ColumnScale(*statistics[2:]))

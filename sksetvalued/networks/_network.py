@@ -44,8 +44,7 @@ class ColumnScale(nn.Module):
     """Centre and scale the columns of a table.
 
     The mean is subtracted in the precision of the batch, so that a large one costs no digits of
-    doubles; what comes out has the precision of the network. Sparse rows are scaled only. A scale
-    too small for single precision counts as one: such a column is constant.
+    doubles; what comes out has the precision of the network. Sparse rows are scaled only.
 
     Parameters
     ----------
@@ -64,8 +63,7 @@ class ColumnScale(nn.Module):
         super().__init__()
         # Copies, which keep no larger tensor alive, of which these may be a part.
         self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.float64).clone())
-        scale = torch.as_tensor(scale, dtype=torch.float32)
-        self.register_buffer("scale", torch.where(scale == 0, 1.0, scale))
+        self.register_buffer("scale", torch.as_tensor(scale, dtype=torch.float32).clone())
 
     def forward(self, x):
         """Return the scaled batch, in the precision of `scale`."""
