@@ -355,6 +355,8 @@ def test_tables_of_dates_are_no_numbers(dates, fitted):
     ):
         with pytest.raises(TypeError, match="X holds dates or durations"):
             call()
+    with pytest.raises(ValueError, match="Expected 2D array|Expected a 2-dimensional"):
+        fitted.predict(frame[0])
 
 
 def test_an_array_of_widths_is_told_the_tuple():

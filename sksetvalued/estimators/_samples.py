@@ -104,7 +104,11 @@ class TakesSamples:
             return X
         if not (hasattr(X, "iloc") or hasattr(X, "columns") or sp.issparse(X)):
             X = as_array(X, "X")
-        types = X.dtypes if hasattr(X, "iloc") else [X.dtype] if hasattr(X, "dtype") else []
+        types = (
+            X.dtypes
+            if hasattr(X, "iloc") and hasattr(X, "columns")
+            else [getattr(X, "dtype", None)]
+        )
         if any(getattr(dtype, "kind", "") in "mM" for dtype in types):
             raise TypeError(
                 "X holds dates or durations, which are no measurements yet: make numbers of them, "
