@@ -109,7 +109,7 @@ class TakesSamples:
             if hasattr(X, "iloc") and hasattr(X, "columns")
             else [getattr(X, "dtype", None)]
         )
-        if any(getattr(dtype, "kind", "") in "mM" for dtype in types):
+        if any(getattr(dtype, "kind", None) in ("m", "M") for dtype in types):
             raise TypeError(
                 "X holds dates or durations, which are no measurements yet: make numbers of them, "
                 "such as the days since one of them."
