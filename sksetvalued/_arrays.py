@@ -105,16 +105,6 @@ def as_numbers(values, name, dtype=np.float64):
         raise ValueError(f"{name} must hold real numbers: {error}") from error
 
 
-def check_in_order(values, name):
-    """Raise if values come with names in another order than that of sorted classes."""
-    index = getattr(values, "index", None)
-    if hasattr(index, "is_monotonic_increasing") and not index.is_monotonic_increasing:
-        raise ValueError(
-            f"{name} must be in the order of the classes, but its index {index[:5].tolist()} is "
-            f"not in order: use {name}.sort_index(), or an array."
-        )
-
-
 def _holds_strings(array):
     return array.dtype == object and any(isinstance(v, str | bytes) for v in array.flat)
 

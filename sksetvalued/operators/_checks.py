@@ -64,3 +64,13 @@ def own_scores(scores, target):
             f"target must be on the device of the scores, {scores.device}, got {target.device}."
         )
     return scores.gather(1, target.unsqueeze(1))
+
+
+def check_in_order(values, name):
+    """Raise if values come with names in another order than that of sorted classes."""
+    index = getattr(values, "index", None)
+    if hasattr(index, "is_monotonic_increasing") and not index.is_monotonic_increasing:
+        raise ValueError(
+            f"{name} must be in the order of the classes, but its index {index[:5].tolist()} is "
+            f"not in order: use {name}.sort_index(), or an array."
+        )

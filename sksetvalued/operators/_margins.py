@@ -3,8 +3,7 @@
 import numpy as np
 import torch
 
-from .._arrays import check_in_order
-from ._checks import check_number
+from ._checks import check_in_order, check_number
 
 __all__ = ["class_margins"]
 
