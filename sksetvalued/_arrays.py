@@ -10,6 +10,7 @@ import torch
 from sklearn.utils import column_or_1d
 from sklearn.utils._missing import is_scalar_nan
 
+#: What to say of targets of several columns.
 SEVERAL_LABELS = (
     "Several labels per sample are for SparseTopClassifier, and for metrics such as f1_score of "
     "scikit-learn."

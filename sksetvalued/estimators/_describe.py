@@ -6,7 +6,7 @@ import numpy as np
 import sklearn
 import torch
 
-from .._randomness import OwnGenerator
+from .._randomness import own_generators
 from .._version import __version__
 from ..networks._sources import source_of
 from . import _allowed
@@ -165,12 +165,6 @@ def misshapen(module, states):
         for value in state.values()
         if torch.is_tensor(value) and value.shape not in ((), shapes[name])
     ]
-
-
-def own_generators(module):
-    """Return the generators of the modules by their names."""
-    owners = {name: getattr(m, "generator", None) for name, m in module.named_modules()}
-    return {name: own for name, own in owners.items() if isinstance(own, OwnGenerator)}
 
 
 def describe_rule(rule, tensors):

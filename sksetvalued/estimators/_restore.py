@@ -8,13 +8,14 @@ import torch
 from skorch.history import History
 
 from .. import training
+from .._randomness import own_generators
 from .._validation import warn_caller
 from ..inputs import is_image
 from ..networks._rebuild import rebuild_network
 from . import _allowed
 from ._container import unpack
 from ._deep import bare_module
-from ._describe import ESTIMATORS, NETWORK, misshapen, own_generators
+from ._describe import ESTIMATORS, NETWORK, misshapen
 from ._json import Decoder
 from ._label_sets import DeepLabelSetClassifier
 
