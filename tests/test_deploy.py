@@ -12,9 +12,10 @@ import torch
 from sklearn.datasets import load_digits, make_multilabel_classification
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
@@ -334,6 +335,46 @@ def test_texts_and_network_are_one_file():
     session = runtime.InferenceSession(graph.SerializeToString())
     (sets,) = session.run(["sets"], {session.get_inputs()[0].name: column})
     np.testing.assert_array_equal(sets, predict_set(pipeline, texts))
+
+
+def test_words_beyond_ascii_are_words_in_onnx_too(tmp_path):
+    runtime = pytest.importorskip("onnxruntime", reason="extra 'onnx' is not installed")
+    pytest.importorskip("skl2onnx", reason="extra 'onnx' is not installed")
+    words = np.array(["niño", "año", "курс", "don't a_b", "naïve 7x"])
+    target = np.arange(100) % 5
+    texts = np.array([f"el {words[i]} x" for i in target], dtype=object)
+    params = {"lowercase": False, "ngram_range": (1, 2)}
+    network = TopKClassifier(1, max_epochs=15, random_state=0)
+    exact = make_pipeline(FeatureUnion([("words", TfidfVectorizer(**params))]), network)
+    export(exact.fit(texts, target), tmp_path / "texts.onnx", X=texts[:5])
+    session = runtime.InferenceSession(tmp_path / "texts.onnx")
+    (sets,) = session.run(["sets"], {session.get_inputs()[0].name: texts[:, None]})
+    np.testing.assert_array_equal(sets, predict_set(exact, texts))
+    # ONNX knows letters of ASCII by this pattern.
+    other = make_pipeline(TfidfVectorizer(token_pattern=r"\w\w+", **params), network)
+    with pytest.raises(ValueError, match="gives other sets than predict_set for . of the 5"):
+        export(other.fit(texts, target), tmp_path / "other.onnx", X=texts[:5])
+    assert not (tmp_path / "other.onnx").exists()
+
+
+def test_a_file_that_does_not_run_here_is_told(tmp_path):
+    pytest.importorskip("onnxruntime", reason="extra 'onnx' is not installed")
+    pytest.importorskip("skl2onnx", reason="extra 'onnx' is not installed")
+    network = TopKClassifier(2, max_epochs=1, random_state=0)
+    pipeline = make_pipeline(SimpleImputer(), network).fit(X, y)
+    with pytest.warns(UserWarning, match=r"cannot run the file here.*astype\('float32'\)"):
+        export(pipeline, tmp_path / "model.onnx", X=X[:5])
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "ONNX Runtime cannot run")
+        export(pipeline, tmp_path / "model.onnx", X=X[:5].astype(np.float32))
+
+
+def test_the_module_takes_bytes_where_fit_did():
+    model, samples = fitted("average-k, bounds, images")
+    module = to_torch(model)
+    assert module(torch.from_numpy(samples))[0].any()
+    with pytest.raises(TypeError, match=r"of bytes, torch\.uint8, these are of torch\.float32"):
+        module(torch.from_numpy(samples).float())
 
 
 def test_the_estimator_is_left_as_it_is():

@@ -115,10 +115,13 @@ class SetModule(nn.Module):
         From scores to the mask of the sets, and the scores that order the classes.
     dtype : torch.dtype
         What the network computes in.
+    of_bytes : bool
+        Whether images are of bytes.
     """
 
-    def __init__(self, network, criterion, sets, dtype):
+    def __init__(self, network, criterion, sets, dtype, of_bytes=False):
         super().__init__()
+        self.of_bytes = of_bytes
         # Files hold weights in the order of their shape.
         self.network = network.to(dtype).to(memory_format=torch.contiguous_format)
         self.criterion = criterion
@@ -146,6 +149,11 @@ class SetModule(nn.Module):
             Log-probabilities; for several labels, their scores. The likeliest class of a set is
             that of the largest score.
         """
+        if self.of_bytes and X.dtype != torch.uint8:
+            raise TypeError(
+                f"the images of fit were of bytes, torch.uint8, these are of {X.dtype}: give the "
+                "bytes."
+            )
         if isinstance(X, dict):
             X = NamedTensors((name, self._cast(part)) for name, part in X.items())
         else:
@@ -277,7 +285,13 @@ def to_torch(model, *, dtype=None):
     )
     network, criterion = bare_module(model.net_), model.net_.criterion_
     network, criterion = (copy.deepcopy(part).cpu() for part in (network, criterion))
-    return SetModule(network, criterion, _sets_module(model, rule), dtype)
+    sets, of_bytes = _sets_module(model, rule), takes_bytes(model)
+    return SetModule(network, criterion, sets, dtype, of_bytes)
+
+
+def takes_bytes(model):
+    """Return whether a fitted estimator takes images of bytes."""
+    return is_image(model.input_shape_) and model._fitted_on_bytes
 
 
 def dynamic_shapes(batch, n_samples):
@@ -302,6 +316,5 @@ def example_batch(model, module):
     if isinstance(model.input_shape_, dict):
         sample = plain_sample(model.input_shape_, 0)
         return {name: torch.cat([part, part]) for name, part in sample.items()}
-    of_bytes = is_image(model.input_shape_) and model._fitted_on_bytes
-    dtype = torch.uint8 if of_bytes else module.dtype
+    dtype = torch.uint8 if takes_bytes(model) else module.dtype
     return torch.zeros(2, *model.input_shape_, dtype=dtype)

@@ -6,10 +6,13 @@ import warnings
 import numpy as np
 import torch
 from sklearn.base import is_classifier
-from sklearn.pipeline import Pipeline
+from sklearn.compose import ColumnTransformer
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.pipeline import FeatureUnion, Pipeline
 from torch import nn
 
-from .._predict import unwrap
+from .._predict import predict_set, unwrap
+from .._validation import warn_caller
 from ..estimators import (
     AverageKClassifier,
     PlugInClassifier,
@@ -22,6 +25,10 @@ from ._rules import rule_module
 
 #: The version of the operators in which torch writes graphs; those of skl2onnx have to agree.
 OPSET = 18
+#: The words of scikit-learn's text vectorizers, in two languages of regular expressions: skl2onnx
+#: would take words of ASCII letters only.
+WORDS = CountVectorizer().token_pattern
+ONNX_WORDS = r"[\p{L}\p{N}_][\p{L}\p{N}_]+"
 
 
 class _FloatRows(nn.Module):
@@ -161,18 +168,71 @@ def pipeline_graph(model, X):
     model = getattr(model, "best_estimator_", model)
     last = model.steps[-1][1] if isinstance(model, Pipeline) else model
     options = {id(last): {"zipmap": False}} if is_classifier(last) else {}
+    for step in filter(_splits_words, _steps_inside(model)):
+        options[id(step)] = {"tokenexp": ONNX_WORDS}
     opsets = {"": OPSET, "ai.onnx.ml": 3}
     graph = to_onnx(model, _one_sample(X), target_opset=opsets, options=options)
     # Of a plug-in, the label and the probabilities of the classifier inside come out as well.
     named = [output for output in graph.graph.output if output.name in ("sets", "scores")]
     del graph.graph.output[:]
     graph.graph.output.extend(named)
+    _check_sets_agree(graph, model, X)
     return graph
+
+
+def _steps_inside(model):
+    """Yield the fitted steps of Pipelines, of ColumnTransformers and of FeatureUnions."""
+    parts = ()
+    if isinstance(model, Pipeline):
+        parts = [step for _, step in model.steps]
+    elif isinstance(model, ColumnTransformer):
+        parts = [step for _, step, _ in model.transformers_]
+    elif isinstance(model, FeatureUnion):
+        parts = [step for _, step in model.transformer_list]
+    for part in parts:
+        yield part
+        yield from _steps_inside(part)
+
+
+def _splits_words(step):
+    of_words = isinstance(step, CountVectorizer) and step.analyzer == "word"
+    return of_words and step.token_pattern == WORDS
 
 
 def _one_sample(X):
     """Return the first sample, of texts and other lists as the column that skl2onnx wants."""
+    return X[:1] if hasattr(X, "iloc") else _as_columns(X[:1])
+
+
+def _as_columns(X):
+    X = np.asarray(X)
+    return X[:, None] if X.ndim == 1 else X
+
+
+def _check_sets_agree(graph, model, X):
+    """Raise if an ONNX model gives other sets than `model`; warn if it does not run here."""
+    try:
+        import onnxruntime
+    except ImportError:
+        return  # not needed to write a file
     if hasattr(X, "iloc"):
-        return X[:1]
-    sample = np.asarray(X[:1])
-    return sample[:, None] if sample.ndim == 1 else sample
+        given = {each.name: X[[each.name]].to_numpy() for each in graph.graph.input}
+    else:
+        given = {graph.graph.input[0].name: _as_columns(X)}
+    try:
+        runtime = onnxruntime.InferenceSession(graph.SerializeToString())
+        (sets,) = runtime.run(["sets"], given)
+    except Exception as error:
+        warn_caller(
+            f"ONNX Runtime cannot run the file here: {error}. A machine that has what is missing "
+            "may; and single precision, X.astype('float32'), has more operators than double."
+        )
+        return
+    wrong = (sets != predict_set(model, X)).any(axis=1)
+    if wrong.all() or wrong.sum() > 1 + len(wrong) // 100:
+        raise ValueError(
+            f"the ONNX graph of {type(model).__name__} gives other sets than predict_set for "
+            f"{wrong.sum()} of the {len(wrong)} samples in X: skl2onnx writes some step in "
+            "another way. Export the last step by itself, as model[-1], and run the others in "
+            "Python; or replace the step."
+        )
