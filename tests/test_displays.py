@@ -90,6 +90,21 @@ def test_bins_hold_every_size_once(largest):
     assert (np.diff(edges) > 0).all()
     assert len(edges) <= 30
     assert len(set(bin_names(edges))) == len(edges) - 1
+    # Bins are the first of those of larger sizes, so that histograms can share an axis.
+    np.testing.assert_array_equal(size_bins(99999)[: len(edges)], edges)
+
+
+def test_histograms_that_share_an_axis_have_one_scale():
+    pyplot = pytest.importorskip("matplotlib.pyplot", reason="extra 'plot' is not installed")
+    few, many = np.arange(60) < 2, np.arange(60) < 40
+    figure, panels = pyplot.subplots(2, 1, sharex=True)
+    for ax, row in zip(panels, (many, few)):
+        SetSizeDisplay.from_predictions(None, [row], ax=ax)
+    names = [label.get_text() for label in panels[1].get_xticklabels()]
+    for ax, name in zip(panels, ("30–49", "2")):
+        (bar,) = (bar for bar in ax.containers[0] if bar.get_height())
+        assert names[round(bar.get_x() + bar.get_width() / 2)] == name
+    pyplot.close(figure)
 
 
 @pytest.mark.parametrize("average", ["micro", "macro"])

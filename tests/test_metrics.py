@@ -349,3 +349,28 @@ def test_counts_in_another_order_than_the_columns_are_refused():
         shot_coverage_score(["a", "b", "c"], y_set, class_counts=counts)
     result = shot_coverage_score(["a", "b", "c"], y_set, class_counts=counts.sort_index())
     assert result == {"few": 1.0, "medium": 1.0, "many": 1.0}
+
+
+def test_columns_of_a_frame_in_another_order_than_the_labels_are_refused():
+    y, y_score, labels = data(rounded=False, names=list("abcdef"))
+    frame = pd.DataFrame(y_score, columns=labels)
+    expected = top_k_accuracy_score(y, y_score, k=2)
+    assert top_k_accuracy_score(y, frame, k=2) == expected
+    turned = frame[labels[::-1]]
+    assert top_k_accuracy_score(y, turned, k=2, labels=labels[::-1]) == expected
+    for given in (None, labels):
+        with pytest.raises(ValueError, match=r"columns .* are named f, e, d"):
+            top_k_accuracy_score(y, turned, k=2, labels=given)
+        with pytest.raises(ValueError, match=r"columns .* are named f, e, d"):
+            set_coverage_score(y, turned > 0.5, labels=given)
+    # Numbers that count the columns name nothing.
+    numbers = np.arange(6)[::-1]
+    plain = top_k_accuracy_score(y, y_score, k=2, labels=labels[::-1])
+    columns = pd.DataFrame(y_score)
+    of_numbers = np.searchsorted(labels, y)
+    assert top_k_accuracy_score(of_numbers, columns, k=2, labels=numbers) == plain
+
+
+def test_lists_of_labels_are_not_a_mask():
+    with pytest.raises(ValueError, match="MultiLabelBinarizer"):
+        average_set_size([["a"], ["a", "b"]])

@@ -9,7 +9,7 @@ from .._masks import row_blocks
 from .._predict import set_scores, unwrap
 from .._validation import check_weights
 from ._intervals import band_half_width, check_level
-from ._metrics import _encode, _two_columns
+from ._metrics import _encode, _two_columns, column_names
 from ._plotting import axes_or_new
 
 #: From this many classes on, the axis of sizes is logarithmic.
@@ -159,8 +159,9 @@ class CoverageSizeDisplay:
         -------
         display : CoverageSizeDisplay
         """
+        names = column_names(y_score)
         y_score, binary = _two_columns(y_score, strict=False)
-        y_true, columns, _ = _encode(y_true, labels, y_score.shape, binary)
+        y_true, columns, _ = _encode(y_true, labels, y_score.shape, names, binary)
         limit = _check_max_size(max_size, y_score.shape[1])
         weight = check_weights(sample_weight, len(y_true))
         shares = coverage_shares(y_true, average, weight)
@@ -216,7 +217,9 @@ class CoverageSizeDisplay:
             ax.set_xticks(self.top_k_sizes)
         ax.set_xlabel("Average set size (classes)")
         over = "classes, macro" if self.average == "macro" else "samples, micro"
-        ax.set_ylabel(f"Coverage (%, over {over})")
+        label = f"Coverage (%, over {over})"
+        # Curves of both averages may share the axes.
+        ax.set_ylabel(label if ax.get_ylabel() in ("", label) else "Coverage (%)")
         ax.grid(alpha=0.3)
         ax.legend(loc="lower right")
 

@@ -70,8 +70,9 @@ def top_k_accuracy_score(
     0.25
     """
     check_top_k(k)
+    names = column_names(y_score)
     y_score, binary = _two_columns(y_score, strict=True)
-    y_true, columns, labels = _encode(y_true, labels, y_score.shape, binary)
+    y_true, columns, labels = _encode(y_true, labels, y_score.shape, names, binary)
     warn_every_class(k, y_score.shape[1], UndefinedMetricWarning)
     hits = np.zeros(len(y_true), dtype=bool)
     for rows in row_blocks(y_score.shape):
@@ -116,8 +117,9 @@ def average_k_accuracy_score(
     >>> average_k_accuracy_score([0, 1, 0], y_score, k=5 / 3, labels=[0, 1, 2])
     1.0
     """
+    names = column_names(y_score)
     y_score, binary = _two_columns(y_score, strict=False)
-    y_true, columns, labels = _encode(y_true, labels, y_score.shape, binary)
+    y_true, columns, labels = _encode(y_true, labels, y_score.shape, names, binary)
     if threshold is None:
         threshold = average_k_threshold(y_score, k, sample_weight=sample_weight)
     elif (threshold := as_numbers(threshold, "threshold")).ndim or np.isnan(threshold):
@@ -189,8 +191,8 @@ def set_coverage_score(y_true, y_set, *, average="micro", labels=None, sample_we
     >>> set_coverage_score(["a", "c"], y_set, labels=["a", "b", "c"], average=None)
     array([ 1., nan,  0.])
     """
-    y_set = _check_sets(y_set)
-    y_true, columns, labels = _encode(y_true, labels, y_set.shape)
+    names, y_set = column_names(y_set), _check_sets(y_set)
+    y_true, columns, labels = _encode(y_true, labels, y_set.shape, names)
     return _average(in_set(y_set, columns), y_true, columns, labels, average, sample_weight)
 
 
@@ -276,8 +278,8 @@ def shot_coverage_score(y_true, y_set, *, class_counts, labels=None, sample_weig
     >>> shot_coverage_score([0, 2, 2], y_set, class_counts=[300, 60, 5], labels=[0, 1, 2])
     {'few': 0.5, 'medium': nan, 'many': 1.0}
     """
-    y_set = _check_sets(y_set)
-    y_true, columns, _ = _encode(y_true, labels, y_set.shape)
+    names, y_set = column_names(y_set), _check_sets(y_set)
+    y_true, columns, _ = _encode(y_true, labels, y_set.shape, names)
     class_counts = check_class_counts(class_counts, y_set.shape[1])
     classes, coverage = _class_coverage(in_set(y_set, columns), y_true, sample_weight)
     first = dict(zip(y_true.tolist(), columns.tolist()))
@@ -319,7 +321,13 @@ def shot_groups(class_counts):
 def _check_sets(y_set):
     """Return sets as a bool array, dense or CSR, of shape (n_samples, n_classes)."""
     sparse = sp.issparse(y_set)
-    y_set = without_zeros(sp.csr_array(y_set)) if sparse else as_array(y_set, "y_set")
+    try:
+        y_set = without_zeros(sp.csr_array(y_set)) if sparse else as_array(y_set, "y_set")
+    except ValueError as error:
+        raise ValueError(
+            f"{error}. Of lists of labels, MultiLabelBinarizer(classes=labels) of scikit-learn "
+            "makes the mask that predict_set returns."
+        ) from error
     if y_set.ndim != 2 or 0 in y_set.shape:
         raise ValueError(
             "y_set must be a mask of shape (n_samples, n_classes), one row per sample, got "
@@ -354,8 +362,29 @@ def _two_columns(y_score, strict):
     return np.column_stack([other, y_score]), True
 
 
-def _encode(y_true, labels, shape, binary=False):
-    """Return true labels, their columns (-1: none) and the labels of the columns."""
+def column_names(table):
+    """Return the names of the columns of a data frame as strings, none if they are numbered."""
+    names = list(map(str, getattr(table, "columns", ())))
+    return [] if names == list(map(str, range(len(names)))) else names
+
+
+def _check_order(names, labels):
+    """Raise if the names of columns are their labels in another order."""
+    labels = list(map(str, labels.tolist()))
+    if names != labels and sorted(names) == sorted(labels):
+        raise ValueError(
+            f"the columns of the predictions are named {', '.join(names[:5])}..., the labels in "
+            f"another order than {', '.join(labels[:5])}...: give labels in the order of the "
+            "columns, or the columns in that of the labels, as predictions[list(labels)]."
+        )
+
+
+def _encode(y_true, labels, shape, names=(), binary=False):
+    """Return true labels, their columns (-1: none) and the labels of the columns.
+
+    `names` are those of the columns of a data frame, which have to be in the order of the labels
+    if they are the labels.
+    """
     y_true = as_labels(y_true, "y_true")
     if len(y_true) != shape[0]:
         raise ValueError(f"y_true has {len(y_true)} samples, the predictions {shape[0]}.")
@@ -366,6 +395,7 @@ def _encode(y_true, labels, shape, binary=False):
                 f"y_true has {len(labels)} distinct labels, the predictions {shape[1]} columns: "
                 "pass labels=, the label of each column (classes_ of the classifier)."
             )
+        _check_order(names, labels)
         return y_true, columns, labels
     labels = as_labels(labels, "labels")
     check_comparable(y_true, "y_true", labels, "labels")
@@ -374,6 +404,7 @@ def _encode(y_true, labels, shape, binary=False):
             f"labels has {len(labels)} entries, the predictions {shape[1]} columns; give the "
             "label of each column."
         )
+    _check_order(names, labels)
     order = np.argsort(labels, kind="stable")
     ordered = labels[order]
     if (ordered[1:] == ordered[:-1]).any():

@@ -5,7 +5,7 @@ import numpy as np
 from .._predict import predict_set, unwrap
 from .._sets import in_set, set_sizes
 from ._intervals import binomial_interval, check_level, macro_interval
-from ._metrics import _check_sets, _encode, check_class_counts, shot_groups
+from ._metrics import _check_sets, _encode, check_class_counts, column_names, shot_groups
 from ._plotting import axes_or_new
 from ._set_size_display import GROUP_NAMES
 
@@ -135,8 +135,8 @@ class SetReport:
         check_level(level)
         if method not in ("wilson", "clopper-pearson"):
             raise ValueError(f"method must be 'wilson' or 'clopper-pearson', got {method!r}.")
-        y_set = _check_sets(y_set)
-        y_true, columns, labels = _encode(y_true, labels, y_set.shape)
+        names, y_set = column_names(y_set), _check_sets(y_set)
+        y_true, columns, labels = _encode(y_true, labels, y_set.shape, names)
         table = _Table(y_true, columns, y_set, level, method)
         rows = [table.micro(), table.macro("classes", "", np.ones(len(table.classes), bool))]
         if class_counts is not None:
@@ -283,10 +283,15 @@ def _name(row):
     return f"{'' if row['over'] == 'group' else 'class '}{row['name']}"
 
 
+def _shortened(name, width):
+    """Return a name without its middle where it is too long."""
+    return name if len(name) <= width else f"{name[: width // 2]}…{name[-(width - 1) // 2 :]}"
+
+
 def _line(row, width):
     n_classes = "" if row["over"] == "class" else row["n_classes"]
     interval = f"{100 * row['low']:.1f} - {100 * row['high']:.1f} %"
     return (
-        f"{_name(row)[:width]:{width}}{n_classes:>9}{row['n_samples']:>8}"
+        f"{_shortened(_name(row), width):{width}}{n_classes:>9}{row['n_samples']:>8}"
         f"{100 * row['coverage']:>7.1f} %{interval:>16}{row['size']:>6.2f}"
     )

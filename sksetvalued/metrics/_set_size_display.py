@@ -7,11 +7,11 @@ import numpy as np
 from .._predict import predict_set, unwrap
 from .._sets import set_sizes
 from .._validation import check_weights
-from ._metrics import _check_sets, _encode, check_class_counts, shot_groups
+from ._metrics import _check_sets, _encode, check_class_counts, column_names, shot_groups
 from ._plotting import axes_or_new
 
 #: Up to this size every size has its own bar.
-SINGLE_SIZES = 20
+SINGLE_SIZES = 14
 GROUP_NAMES = (
     "few (< 20 training samples)",
     "medium (20 to 100)",
@@ -140,10 +140,10 @@ class SetSizeDisplay:
         -------
         display : SetSizeDisplay
         """
-        y_set = _check_sets(y_set)
+        names, y_set = column_names(y_set), _check_sets(y_set)
         groups = None
         if class_counts is not None:
-            groups = _sample_groups(y_true, y_set.shape, class_counts, labels)
+            groups = _sample_groups(y_true, y_set.shape, class_counts, labels, names)
         weight = check_weights(sample_weight, y_set.shape[0])
         sizes = set_sizes(y_set)
         display = cls(sizes, y_set.shape[1], groups=groups, sample_weight=weight, name=name)
@@ -172,7 +172,7 @@ class SetSizeDisplay:
             share = self._shares(edges, groups == g, weight)
             label = self.name if self.groups is None else GROUP_NAMES[g]
             _bars(ax, share, i, len(present), label, kwargs)
-        self._decorate(ax, edges, np.average(self.sizes, weights=weight))
+        self._decorate(ax, np.average(self.sizes, weights=weight))
         self.ax_, self.figure_ = ax, ax.figure
         return self
 
@@ -180,8 +180,10 @@ class SetSizeDisplay:
         counts, _ = np.histogram(self.sizes[chosen], bins=edges, weights=weight[chosen])
         return 100 * counts / weight[chosen].sum()
 
-    def _decorate(self, ax, edges, mean):
-        names = bin_names(edges)
+    def _decorate(self, ax, mean):
+        sharing = ax.get_shared_x_axes().get_siblings(ax)
+        drawn = (len(bars) for other in sharing for bars in other.containers)
+        names = bin_names(size_bins(0, max(drawn)))
         ax.set_xticks(np.arange(len(names)), names, rotation=45 if len(names[-1]) > 2 else 0)
         ax.set_xlabel(f"Set size (classes, of {self.n_classes})")
         of = "samples" if self.groups is None else "samples of the group"
@@ -192,14 +194,14 @@ class SetSizeDisplay:
             ax.legend(title="True class has")
 
 
-def _sample_groups(y_true, shape, class_counts, labels):
+def _sample_groups(y_true, shape, class_counts, labels, names):
     if y_true is None:
         raise ValueError(
             "class_counts splits the histogram by the true class of each sample: pass the true "
             "labels too, or leave class_counts out."
         )
     class_counts = check_class_counts(class_counts, shape[1])
-    _, columns, _ = _encode(y_true, labels, shape)
+    _, columns, _ = _encode(y_true, labels, shape, names)
     return shot_groups(np.where(columns >= 0, class_counts[columns], 0))
 
 
@@ -209,28 +211,29 @@ def _bars(ax, share, i, n_groups, label, kwargs):
     ax.bar(at, share, **{"width": width, "label": label, **kwargs})
 
 
-def size_bins(largest):
+def size_bins(largest, n_bins=0):
     """Return the edges of bins of set sizes: one per size as long as they are few, then wider.
+
+    They are the first of the same bins whatever the sizes, so that histograms can share an axis.
 
     Parameters
     ----------
     largest : int
+        The last bin holds it, or is behind.
+    n_bins : int
+        How many bins there are at least.
 
     Returns
     -------
     edges : ndarray
-        The last bin holds `largest`.
     """
-    if largest <= SINGLE_SIZES:
-        return np.arange(largest + 2)
-    steps = (1, 1.5, 2, 3, 5, 7) if largest <= 100 else (1, 2, 5)
-    edges = list(range(10))
-    scale = 10
-    while edges[-1] <= largest:
-        edges.extend(int(scale * step) for step in steps)
+    edges = [*range(SINGLE_SIZES + 2), 20, 30, 50]
+    scale = 100
+    while edges[-1] <= largest or len(edges) <= n_bins:
+        edges.extend([scale, 2 * scale, 5 * scale])
         scale *= 10
-    edges = np.array(edges)
-    return edges[: np.searchsorted(edges, largest, side="right") + 1]
+    n_bins = max(n_bins, np.searchsorted(edges, largest, side="right"))
+    return np.array(edges[: n_bins + 1])
 
 
 def bin_names(edges):
