@@ -514,3 +514,18 @@ def test_a_second_warm_fit_holds_the_rows_of_the_first_out(monkeypatch):
     clf = AverageKClassifier(k=2, warm_start=True, max_epochs=1)
     clf.fit(X, y).fit(X, y)
     assert held[0] == held[1]
+
+
+def test_another_backbone_in_a_warm_start_is_told_to_have_no_effect():
+    clf = TopKClassifier(k=2, warm_start=True, **QUICK).fit(X, y)
+    clf.set_params(backbone="mlp")
+    with pytest.warns(UserWarning, match="backbone='mlp' has no effect.*warm_start=False"):
+        clf.fit(X, y)
+
+
+def test_a_threshold_that_few_samples_set_is_told(recwarn):
+    clf = AverageKClassifier(k=2, **QUICK).fit(X, y)
+    clf.partial_fit(X, y)
+    assert not [w for w in recwarn if "samples of this piece" in str(w.message)]
+    with pytest.warns(UserWarning, match=r"set by the 3 samples of this piece.*calibrate\(X\)"):
+        clf.partial_fit(X[:3], y[:3])

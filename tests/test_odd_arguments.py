@@ -432,3 +432,17 @@ def test_indicators_are_told_the_classifier_for_them():
     for fit in (top_k().fit, PlugInClassifier(LogisticRegression(), TopK(1)).fit):
         with pytest.raises(ValueError, match=r"y should be a 1d array.*SparseTopClassifier"):
             fit(X, np.eye(3)[Y])
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("optimizer__momentum", r"net_params=\{'optimizer__momentum': ...\}"),
+        ("loss_params__tau", r"loss_params=\{'tau': ...\}"),
+        ("backbone__widths", r"backbone_params=\{'widths': ...\}"),
+        ("k__x", "set k itself"),
+    ],
+)
+def test_parameters_of_no_estimator_are_told_their_place(name, remedy):
+    with pytest.raises(ValueError, match=f"{name} is no parameter of TopKClassifier.*{remedy}"):
+        TopKClassifier().set_params(**{name: 1})

@@ -128,6 +128,15 @@ def test_constant_scores_give_empty_sets_rather_than_too_large_ones():
     assert sets[:, -1].all()
 
 
+@pytest.mark.filterwarnings("error")
+def test_sets_that_ties_keep_small_are_told():
+    shares = np.random.default_rng(0).multinomial(20, np.ones(8) / 8, 400) / 20
+    with pytest.warns(UserWarning, match="less than k=3: many scores are equal"):
+        AverageK(3).fit(shares)
+    fine = shares + np.random.default_rng(1).uniform(-0.02, 0.02, shares.shape)
+    AverageK(3).fit(fine.clip(0))
+
+
 def test_saturated_float32_softmax_never_returns_every_class():
     logits = np.float32(200) * np.eye(10, dtype=np.float32)[np.arange(50) % 10]
     with np.errstate(under="ignore"):

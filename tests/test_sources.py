@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+import torchvision
 from torch import nn
 
 from sksetvalued import TopKClassifier
@@ -129,6 +130,11 @@ def test_a_module_that_ends_in_a_classifier_is_noticed(recwarn):
     assert not [w for w in recwarn if "linear layer" in str(w.message)]
     with pytest.warns(UserWarning, match=r"linear layer of 3 outputs.*backbone\.fc away"):
         fit(IMAGES, backbone=named)
+    with pytest.warns(UserWarning, match=r"Softmax, which makes probabilities.*last layer away"):
+        fit(IMAGES, backbone=nn.Sequential(nn.Flatten(), nn.Linear(192, 4), nn.Softmax(1)))
+    mnasnet = torchvision.models.mnasnet0_5()
+    with pytest.warns(UserWarning, match="classifier of ImageNet, a linear layer of 1000"):
+        fit(np.repeat(IMAGES, 4, axis=2), backbone=mnasnet)
 
 
 class TestNormalization:

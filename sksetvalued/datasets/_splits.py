@@ -83,7 +83,9 @@ def _checked_counts(counts, classes):
     if isinstance(counts, dict):
         missing = [c for c in classes.tolist() if c not in counts]
         if missing:
-            raise ValueError(f"counts lacks the classes {missing[:5]}.")
+            raise ValueError(
+                f"counts lacks the classes {missing[:5]}{'...' if len(missing) > 5 else ''}."
+            )
         counts = [counts[c] for c in classes.tolist()]
     check_in_order(counts, "counts")
     wanted = np.asarray(counts)

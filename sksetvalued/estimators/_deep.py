@@ -204,6 +204,33 @@ class DeepEstimator(TakesSamples, BaseEstimator):
                     params |= {f"{name}__{key}": nested[key] for key in nested}
         return params
 
+    def set_params(self, **params):
+        """Set parameters of the estimator, or of parameters that are estimators.
+
+        Parameters
+        ----------
+        **params : dict
+
+        Returns
+        -------
+        self : object
+        """
+        known = self.get_params()
+        for name in params:
+            outer, _, inner = name.partition("__")
+            if inner and name not in known and outer in known:
+                inside = outer if outer.endswith("_params") else f"{outer}_params"
+                where = f"set {outer} itself"
+                if inside in known:
+                    where = f"give {inside}={{{inner!r}: ...}}, whole, also in a grid"
+                elif outer in ("optimizer", "callbacks", "compile"):
+                    where = f"give net_params={{{name!r}: ...}}, whole, also in a grid"
+                raise ValueError(
+                    f"{name} is no parameter of {type(self).__name__}: {outer} is not an "
+                    f"estimator; {where}."
+                )
+        return super().set_params(**params)
+
     def __sklearn_clone__(self):
         bare = copy.copy(self)
         vars(bare)["transform"] = vars(bare)["callbacks"] = None
@@ -497,6 +524,15 @@ class DeepEstimator(TakesSamples, BaseEstimator):
 
     def _continued_net(self, train, valid, n_outputs, epochs, resume, generator):
         """Return a net that goes on with the trained module, by the parameters of now."""
+        for name in ("backbone", "weights"):
+            new, old = getattr(self, name), self._network_params[name]
+            if all(isinstance(value, str | tuple | None) for value in (new, old)) and new != old:
+                warn_caller(
+                    f"{name}={new!r} has no effect: the network that was trained, of "
+                    f"{name}={old!r}, is trained further. For another one fit anew, with "
+                    "warm_start=False.",
+                    UserWarning,
+                )
         old = self.net_
         module = bare_module(old)
         criterion = self._checked_criterion(train, resume, generator)

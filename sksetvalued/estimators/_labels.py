@@ -27,6 +27,8 @@ from ._length import LabelLength
 from ._streams import LearnsFromStreams
 from ._unsmooth import unsmoothed
 
+#: Pieces of fewer samples set a threshold that is warned of.
+FEWEST_IN_PIECE = 50
 #: Of the parameters of the losses that mix others.
 MIXTURE_CONSTRAINTS = {
     "cross_entropy": [Interval(Real, 0, 1, closed="both"), None],
@@ -155,6 +157,13 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
             data = self._training_set(inputs, target, weight, np.arange(len(target)), True)
             self._train(data, None, len(self.classes_), 1, resume="partial_fit")
             self._calibrate_on(inputs, weight)
+            if len(inputs) < FEWEST_IN_PIECE and hasattr(self, "threshold_"):
+                warn_caller(
+                    f"the threshold is set by the {len(inputs)} samples of this piece, so that "
+                    "sets of new samples may be of other sizes than k: call calibrate(X) on more "
+                    "samples, which needs no labels, before sets are predicted.",
+                    UserWarning,
+                )
         return self
 
     def _check_classes(self, source):

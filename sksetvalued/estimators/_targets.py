@@ -94,7 +94,7 @@ def _from_indicator(y):
     values = y.data if sp.issparse(y) else y
     others = (values != 0) & (values != 1)
     if values.dtype.kind not in "biuf" or others.any():
-        bad = values[others][:5].tolist()
+        bad = np.unique(values[others])[:5].tolist()
         raise ValueError(
             f"y must be an indicator of zeros and ones, got other values such as {bad}. Pass "
             "label sets as a list of sets, or one label per sample as a 1-D array."

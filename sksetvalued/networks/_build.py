@@ -19,6 +19,8 @@ LARGEST_SIZE_TRIED = 512
 #: What modules raise of samples that they cannot take.
 REFUSALS = (RuntimeError, AssertionError, IndexError, TypeError, ValueError)
 
+#: Classes of ImageNet.
+N_IMAGENET = 1000
 #: Mean and spread of the colours of ImageNet, as torchvision and timm have them.
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -174,15 +176,21 @@ def _check_unit_range(measured, what):
 def _warn_of_scores(body, n_features, n_classes):
     """Warn of a module that seems to end in a classifier of its own."""
     name, last = list(body.named_modules())[-1]
-    if n_features != n_classes or not isinstance(last, nn.Linear):
+    of_torchvision = type(body).__module__.startswith("torchvision.models")
+    if isinstance(last, nn.Linear) and n_features == n_classes:
+        what = f"a linear layer of {n_features} outputs, as many as there are classes"
+    elif isinstance(last, nn.Linear) and n_features == N_IMAGENET and of_torchvision:
+        what = f"the classifier of ImageNet, a linear layer of {n_features} outputs"
+    elif isinstance(last, nn.Softmax | nn.LogSoftmax):
+        what = f"{type(last).__name__}, which makes probabilities"
+    else:
         return
     attribute = all(part.isidentifier() for part in name.split("."))
     where = f"backbone.{name}" if attribute else "its last layer"
     warnings.warn(
-        f"backbone ends in a linear layer of {n_features} outputs, as many as there are classes: "
-        "if these are scores of the classes, a second classifier now stands behind the first. "
-        f"Take {where} away, for example by putting torch.nn.Identity() in its place; the "
-        "estimator adds the last layer.",
+        f"backbone ends in {what}: if these are scores of classes, a second classifier now stands "
+        f"behind the first. Take {where} away, for example by putting torch.nn.Identity() in its "
+        "place; the estimator adds the last layer.",
         UserWarning,
         stacklevel=2,
     )

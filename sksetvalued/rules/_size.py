@@ -12,6 +12,8 @@ from ._base import SetRule
 
 #: Sizes on new data are compared with those of the calibration from so many samples on.
 FEWEST_COMPARED = 50
+#: Calibration sets that hold less than so large a share of k are warned of.
+LEAST_SHARE = 0.95
 #: They are called far off when they are so by this many standard errors, and this share of k.
 FAR_ERRORS, FAR_SHARE = 5, 0.1
 #: From such a k on, scores do not seem to compare between samples where so many sets are empty.
@@ -281,8 +283,20 @@ class AverageK(SetRule):
                 f"more samples, or a max_size below {self._reserve}.",
                 UserWarning,
             )
-        elif self.objective == "micro" and self.k >= EMPTY_FROM and n >= FEWEST_COMPARED:
-            self._check_empty(empty)
+        elif n >= FEWEST_COMPARED:
+            if self.objective == "micro" and self.k >= EMPTY_FROM:
+                self._check_empty(empty)
+            if self._reserve is None and self._moments[0] < LEAST_SHARE * self._selector.k:
+                self._warn_of_ties()
+
+    def _warn_of_ties(self):
+        warn_caller(
+            f"the sets of the calibration hold {self._moments[0]:.3g} classes on average, less "
+            f"than k={self.k}: many scores are equal, as shares of few votes are, and those at "
+            "the threshold are in all sets or in none. Give finer scores, as of more trees or of "
+            "sklearn.calibration.CalibratedClassifierCV.",
+            UserWarning,
+        )
 
     def _begin_for_another(self, n_classes):
         """Return the rule, with nothing seen, ready for scores and then for :meth:`_allow_for`."""
