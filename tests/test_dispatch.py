@@ -9,9 +9,15 @@ from torch import nn
 from torch.export import Dim
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sksetvalued.losses import LapSumLoss, MixedTopKLoss, SmoothedTopKHingeLoss, SparsemaxLoss
-from sksetvalued.operators import top_k_marginals
+from sksetvalued.losses import (
+    LapSumLoss,
+    MixedTopKLoss,
+    SmoothedTopKHingeLoss,
+    SparsemaxLoss,
+)
+from sksetvalued.operators import log_elementary_symmetric_polynomials, top_k_marginals
 from sksetvalued.operators._dispatch import _import_kernels, choose, kernels, needs_reference
+from sksetvalued.operators._top_k import top_k_by_blocks
 
 needs_kernels = pytest.mark.skipif(kernels is None, reason="the kernels are not built")
 
@@ -95,6 +101,31 @@ def test_transformed_functions_are_for_the_reference(name):
 
     transforms()[name](f)
     assert set(chosen) == {"reference"}
+
+
+@pytest.mark.filterwarnings("ignore")  # of the tracer
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda scores: SmoothedTopKHingeLoss(2)(scores, TARGET),
+        lambda scores: SparsemaxLoss()(scores, TARGET),
+        lambda scores: log_elementary_symmetric_polynomials(scores, 2),
+    ],
+    ids=["smoothed", "projected", "polynomials"],
+)
+def test_references_can_be_traced(f):
+    torch.testing.assert_close(torch.jit.trace(f, SCORES)(SCORES + 1), f(SCORES + 1))
+
+
+def test_the_default_device_is_not_that_of_the_scores():
+    scores = torch.randn(3, 5000, dtype=torch.float64)
+    expected = top_k_by_blocks(scores, 5)
+    torch.set_default_device("meta")
+    try:
+        found = top_k_by_blocks(scores, 5)
+    finally:
+        torch.set_default_device(None)
+    assert all(map(torch.equal, found, expected))
 
 
 @needs_kernels

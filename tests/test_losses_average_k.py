@@ -512,3 +512,15 @@ def test_heads_of_two_widths_are_told_as_such():
     scores = torch.randn(3, 5)
     with pytest.raises(ValueError, match="two heads of input must have one shape"):
         AverageKLoss(2)((scores, scores[:, :4]), torch.tensor([0, 1, 4]))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32])
+def test_role_reads_positions_of_any_integer_type(dtype):
+    loss, index = ROLELoss(2, n_samples=2, n_classes=3), torch.tensor([1, 0])
+    assert loss(Z, Y, index=index.to(dtype)) == loss(Z, Y, index=index)
+
+
+@pytest.mark.parametrize("loss", [AssumeNegativeLoss(), ExpectedPositiveLoss(2)])
+def test_targets_elsewhere_than_the_scores_are_refused(loss):
+    with pytest.raises(ValueError, match="target must be on the device of the scores"):
+        loss(Z, Y.to("meta"))

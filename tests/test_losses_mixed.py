@@ -202,3 +202,13 @@ def test_ranks_of_the_smoothed_hinge_are_a_weighted_sum():
 def test_bad_arguments_are_named(make, error, message):
     with pytest.raises(error, match=message):
         make()
+
+
+def test_gradients_of_large_mixed_losses_keep_their_size():
+    scores = torch.tensor([[3e7, 2e7, 1.0, 0.0], [5e3, 4e3, 0.5, 1.0]], requires_grad=True)
+    MixedTopKLoss({1: 0.5, 2: 0.5}, reduction="sum")(scores, torch.tensor([2, 3])).backward()
+    wide = scores.detach().double().requires_grad_()
+    MixedTopKLoss({1: 0.5, 2: 0.5}, reduction="sum")(wide, torch.tensor([2, 3])).backward()
+    torch.testing.assert_close(scores.grad.double(), wide.grad, rtol=1e-6, atol=1e-6)
+    masked = torch.tensor([[0.0, -torch.inf, 1.0]])
+    assert MixedTopKLoss({1: 0.5, 2: 0.5})(masked, torch.tensor([1])) == torch.inf

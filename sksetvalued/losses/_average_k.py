@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from .._randomness import as_generator
-from ..operators._checks import check_number, check_positive_integer
+from ..operators._checks import check_number, check_positive_integer, own_scores
 from ..operators._dispatch import is_eager
 from ..operators._precision import at_least_float32, without_autocast
 from ._base import (
@@ -174,10 +174,6 @@ def _weights_like(scores, sample_weight):
     return sample_weight.to(scores.dtype)
 
 
-def _gather(matrix, target):
-    return matrix.gather(1, target[:, None])[:, 0]
-
-
 def _largest(values, count):
     """Mark exactly `count` entries of a vector, the largest; among ties, the last ones."""
     if count == 0:
@@ -295,7 +291,7 @@ def _size_penalty(scores, k, beta, sample_weight):
 
 
 def _expected_positive(scores, target, k, beta, sample_weight):
-    observed = F.softplus(-_gather(scores, target))
+    observed = F.softplus(-own_scores(scores, target)[:, 0])
     return observed + _size_penalty(scores, k, beta, sample_weight)
 
 
@@ -456,7 +452,7 @@ class AssumeNegativeLoss(SetLoss, name="assume_negative"):
     def sample_losses(self, input, target):
         if input.shape[1] < 2:
             raise ValueError("input must hold scores of at least 2 classes, got 1.")
-        positive = F.softplus(-_gather(input, target))
+        positive = F.softplus(-own_scores(input, target)[:, 0])
         negative = F.softplus(input).scatter(1, target[:, None], 0).sum(1)
         return positive + negative / (input.shape[1] - 1)
 
@@ -664,7 +660,7 @@ class ROLELoss(SetLoss, name="role"):
         Tensor of shape (n_samples, n_classes)
         """
         observed = F.one_hot(target, self.estimates.shape[1]).to(self.estimates.dtype)
-        return _ROLE_RATE * self.estimates[index] + _ROLE_OBSERVED * observed
+        return _ROLE_RATE * self.estimates[index.long()] + _ROLE_OBSERVED * observed
 
     def _check_index(self, index, input):
         n_samples, n_classes = self.estimates.shape
@@ -685,7 +681,7 @@ class ROLELoss(SetLoss, name="role"):
                 f"index must have shape ({input.shape[0]},), one position per row of input, "
                 f"got {tuple(index.shape)}."
             )
-        if index.device.type == "cpu" and index.numel() and not torch.compiler.is_compiling():
+        if index.is_cpu and index.numel() and is_eager(index):
             low, high = torch.aminmax(index)
             if low < 0 or high >= n_samples:
                 raise ValueError(

@@ -314,10 +314,12 @@ class SetLoss(nn.Module):
         """
         if self.validate:
             self.check(input, target)
-            check_weights(sample_weight, input)
+        if sample_weight is not None:
+            if self.validate:
+                check_weights(sample_weight, input)
+            input = without_left_out(input, sample_weight)
         if target.ndim == 1:
             target = target.long()
         with without_autocast(input.device):
-            input = at_least_float32(without_left_out(input, sample_weight))
-            losses = self.sample_losses(input, target)
+            losses = self.sample_losses(at_least_float32(input), target)
         return reduce_loss(losses, self.reduction, sample_weight)

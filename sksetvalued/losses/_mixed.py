@@ -73,7 +73,10 @@ class MixedTopKLoss(SetLoss, name="mixed_top_k"):
             tau = self.tau / rank
             hinge = smoothed_hinge(input, target, rank, tau, 0.0)
             logs.append(torch.log(hinge.new_tensor(weight)) - hinge / tau)
-        return -torch.logsumexp(torch.stack(logs), dim=0)
+        logs = torch.stack(logs)
+        # The weights in the gradient of torch.logsumexp would not sum to one for large losses.
+        largest = logs.detach().amax(0).nan_to_num(neginf=0)
+        return -((logs - largest).exp().sum(0).log() + largest)
 
 
 class LapSumLoss(SetLoss, name="lapsum"):

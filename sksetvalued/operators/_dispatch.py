@@ -130,12 +130,11 @@ def choose(operator, scores, target=None, *, rank=1):
     so is `target`; whether its classes exist the kernel sees. `rank` counts from either end,
     whichever is nearer, where the kernel can count from both.
     """
-    # First of all, so that graphs do not break at what follows.
-    if torch.compiler.is_compiling():
+    # The kernels read the memory. Asked first of all, so that graphs do not break at what follows.
+    if not holds_its_values(scores):
         return "reference"
     wanted = _switch()
-    # The kernels read the memory, which has to hold the values.
-    if wanted == "0" or scores.dtype != torch.float32 or not holds_its_values(scores):
+    if wanted == "0" or scores.dtype != torch.float32:
         return "reference"
     backend = "cpu" if scores.is_cpu and wanted != "triton" else "triton"
     if backend == "cpu" and kernels is None:
@@ -166,7 +165,7 @@ def needs_reference(grad):
 
 def holds_its_values(tensor):
     """Return whether the memory of a tensor can be read here and now."""
-    return not (tensor.is_neg() or tensor._is_zerotensor()) and is_eager(tensor)
+    return is_eager(tensor) and not (tensor.is_neg() or tensor._is_zerotensor())
 
 
 def is_eager(tensor):
@@ -176,9 +175,9 @@ def is_eager(tensor):
     batches of gradients and dual numbers, and for modes that watch.
     """
     return (
-        type(tensor) in _PLAIN
+        not torch.compiler.is_compiling()
+        and type(tensor) in _PLAIN
         and not tensor.is_meta
-        and not torch.compiler.is_compiling()
         and _len_torch_dispatch_stack() == 0
         and _functorch.peek_interpreter_stack() is None
         and not _functorch.is_legacy_batchedtensor(tensor)

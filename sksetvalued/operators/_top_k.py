@@ -41,8 +41,8 @@ def top_k_by_blocks(scores, k):
     size = n_classes // n_blocks
     blocks = scores[..., : n_blocks * size].unflatten(-1, (size, n_blocks))
     best = torch.topk(blocks.amax(dim=-2), k, dim=-1).indices
-    members = (best.unsqueeze(-1) + n_blocks * torch.arange(size)).flatten(-2)
-    rest = torch.arange(n_blocks * size, n_classes).expand(*scores.shape[:-1], -1)
+    members = (best.unsqueeze(-1) + n_blocks * torch.arange(size, device="cpu")).flatten(-2)
+    rest = torch.arange(n_blocks * size, n_classes, device="cpu").expand(*scores.shape[:-1], -1)
     members = torch.cat([members, rest], dim=-1)
     values, places = torch.topk(scores.gather(-1, members), k, dim=-1)
     return values, members.gather(-1, places)

@@ -32,7 +32,7 @@ def find_offset(below, k):
     pair = below.new_tensor([0.0, 1.0])
     low = torch.zeros_like(below[..., :1] + pair, dtype=torch.int64)
     high = low + n_classes
-    for _ in range(n_classes.bit_length()):
+    for _ in range(int(n_classes).bit_length()):
         middle = ((low + high) // 2).clamp(max=n_classes - 1)
         enough = add_up(below.gather(-1, middle) + pair) <= k
         low, high = torch.where(enough, middle + 1, low), torch.where(enough, high, middle)

@@ -91,7 +91,7 @@ def _log_products(a, b, degree):
 
 def _power_of_two(n):
     """Return the first power of two from n on."""
-    return 1 << (n - 1).bit_length()
+    return 1 << (int(n) - 1).bit_length()
 
 
 def _finite(scores):
