@@ -14,8 +14,13 @@ from sksetvalued.losses import (
     MixedTopKLoss,
     SmoothedTopKHingeLoss,
     SparsemaxLoss,
+    SparseTopLoss,
 )
-from sksetvalued.operators import log_elementary_symmetric_polynomials, top_k_marginals
+from sksetvalued.operators import (
+    log_elementary_symmetric_polynomials,
+    sparse_top,
+    top_k_marginals,
+)
 from sksetvalued.operators._dispatch import _import_kernels, choose, kernels, needs_reference
 from sksetvalued.operators._top_k import top_k_by_blocks
 
@@ -126,6 +131,34 @@ def test_the_default_device_is_not_that_of_the_scores():
     finally:
         torch.set_default_device(None)
     assert all(map(torch.equal, found, expected))
+
+
+SETS = torch.zeros(4, 6).scatter_(1, torch.tensor([[0, 4], [1, 5], [2, 2], [3, 0]]), 1)
+
+
+@pytest.mark.parametrize("order", ["forward", "grad", "hessian"])
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda scores: sparse_top(scores, 2).pow(3).sum(),
+        lambda scores: SparsemaxLoss()(scores, SETS),
+        lambda scores: SparseTopLoss()(scores, SETS),
+        lambda scores: LapSumLoss(2)(scores, TARGET),
+    ],
+    ids=["projected", "sparsemax", "sparse_top", "lapsum"],
+)
+def test_derivatives_in_graphs_are_those_outside(f, order):
+    change = torch.ones_like(SCORES).cumsum(1)
+
+    def differentiate(scores):
+        if order == "forward":
+            return torch.func.jvp(f, (scores,), (change,))[1]
+        return (torch.func.grad(f) if order == "grad" else torch.func.hessian(f))(scores)
+
+    torch._dynamo.reset()
+    found = torch.compile(differentiate, backend="aot_eager")(SCORES)
+    torch.testing.assert_close(found, differentiate(SCORES), rtol=1e-4, atol=1e-5)
+    assert found.abs().max() > 1e-3
 
 
 @needs_kernels

@@ -97,8 +97,11 @@ def _threshold(scores, k, tau):
     # A function that knows derivatives in forward mode would break the graph.
     constant = scores.detach()
     threshold = _solve(constant, k, tau)
-    shares = _shares(constant, threshold, tau)
-    return threshold + (shares * (scores - constant)).sum(1, keepdim=True)
+    shares, change = _shares(constant, threshold, tau), scores - constant
+    # The change is zero: the first derivatives, and with the shares at both ends the second ones.
+    end = threshold + (shares * change).sum(1, keepdim=True)
+    shares = (shares + _shares(scores, end, tau)) / 2
+    return threshold + (shares * change).sum(1, keepdim=True)
 
 
 class _Threshold(torch.autograd.Function):

@@ -10,7 +10,7 @@ from .._checks import check_number, check_scores
 from .._dispatch import choose, is_eager
 from .._precision import at_least_float32, without_autocast
 from . import cpu, eager, reference
-from .reference import as_sizes
+from .reference import as_point, as_sizes
 
 __all__ = ["sparse_top", "sparsemax"]
 
@@ -63,9 +63,10 @@ def _who_computes(scores):
 
 def _project(rows, k):
     """Return the projection of scores of shape (n_samples, n_classes)."""
-    if _in_graph():
-        return _project_in_graph(rows, as_sizes(k, rows).expand(rows.shape[0]))
-    return _who_computes(rows).project(rows, k)
+    if not _in_graph():
+        return _who_computes(rows).project(rows, k)
+    q = _project_in_graph(rows.detach(), as_sizes(k, rows).expand(rows.shape[0]))
+    return q + _centred(_change_of(rows), (q > 0) & (q < 1))
 
 
 def fenchel_young_loss(scores, target, shared):
@@ -75,21 +76,32 @@ def fenchel_young_loss(scores, target, shared):
     indicator share one unit if `shared`, and scores are projected on the probability simplex; or
     else on the simplex of the number of labels. Scores are in single precision or better.
     """
-    if _in_graph():
-        return _fenchel_young_in_graph(scores, target, shared)[0]
-    return _who_computes(scores).fenchel_young(scores, target, shared)
+    if not _in_graph():
+        return _who_computes(scores).fenchel_young(scores, target, shared)
+    losses, gap = _fenchel_young_in_graph(scores.detach(), target, shared)
+    point, change = as_point(target, scores, shared)[0], _change_of(scores)
+    # Equal to the loss up to third order in the change, which is zero.
+    slope = gap + _centred(change, (gap > -point) & (gap < 1 - point)) / 2
+    return losses + (slope * change).sum(1)
 
 
+def _change_of(scores):
+    """Return zeros whose derivatives are those of the scores; of infinite ones there are none."""
+    return torch.where(scores.isfinite(), scores - scores.detach(), 0)
+
+
+def _centred(change, inside):
+    """Return how a projection follows scores: by those inside, less their mean."""
+    kept = torch.where(inside, change, 0)
+    mean = kept.sum(1, keepdim=True) / inside.sum(1, keepdim=True).clamp(1)
+    return torch.where(inside, kept - mean, 0)
+
+
+# Opaque to derivatives, which are put on the results above: those that an operation has of its own
+# are zero in forward mode, in silence.
 @torch.library.custom_op("sksetvalued::project", mutates_args=())
 def _project_in_graph(scores: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
     return _project(scores, k)
-
-
-_project_in_graph.register_fake(lambda scores, k: scores.new_empty(scores.shape))
-_project_in_graph.register_autograd(
-    lambda ctx, grad: (eager.Projection.definition(grad, *ctx.saved_tensors, None), None),
-    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(output),
-)
 
 
 @torch.library.custom_op("sksetvalued::fenchel_young", mutates_args=())
@@ -104,15 +116,9 @@ def _fenchel_young_in_graph(
     return losses.detach(), gradient
 
 
+_project_in_graph.register_fake(lambda scores, k: scores.new_empty(scores.shape))
 _fenchel_young_in_graph.register_fake(
-    lambda scores, target, shared: (
-        scores.new_empty(scores.shape[0]),
-        scores.new_empty(scores.shape),
-    )
-)
-_fenchel_young_in_graph.register_autograd(
-    lambda ctx, grad, _: (grad[:, None] * ctx.saved_tensors[0], None, None),
-    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(output[1]),
+    lambda scores, target, shared: (scores.new_empty(len(scores)), scores.new_empty(scores.shape))
 )
 
 
