@@ -90,7 +90,7 @@ for name, clf in fitted.items():
 # %%
 # The losses of the epochs
 # ------------------------
-# `history_` is skorch's. The frozen epochs end where the line bends.
+# `history_` is skorch's. The frozen epochs end at the dotted line.
 fig, ax = plt.subplots(figsize=(6, 3.2), layout="constrained")
 for name, clf in fitted.items():
     ax.plot(clf.history_[:, "epoch"], clf.history_[:, "train_loss"], label=name)

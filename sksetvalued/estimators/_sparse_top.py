@@ -464,7 +464,7 @@ class SparseTopClassifier(PlainState, DeepLabelSetClassifier, rule=AverageK):
     def project(self, X, size=None):
         """Return the projections of the scores on the top-K simplex.
 
-        Entries lie between 0 and 1, most of them exactly 0, and sum to the number of labels.
+        Entries lie between 0 and 1, many of them exactly 0, and sum to the number of labels.
 
         Parameters
         ----------
