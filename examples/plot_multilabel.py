@@ -3,9 +3,9 @@ Several labels at once, with sparse-top
 =======================================
 
 A photograph may show several things. :class:`~sksetvalued.SparseTopClassifier` predicts sets of
-labels: it projects the scores of a sample on the vectors q of entries in [0, 1] that sum to K, and
-many entries of the projection are exactly 0, and clear winners 1. How many labels there are is predicted too, or
-given where it is known.
+labels: it projects the scores of a sample on the vectors q of entries in [0, 1] that sum to K.
+Many entries of the projection are exactly 0, and clear winners 1. How many labels there are is
+predicted too, or given where it is known.
 """
 
 # %%
@@ -74,7 +74,8 @@ for name, Y_pred in predictions.items():
 # What the projection looks like
 # ------------------------------
 # The projections on the simplex of sum K, K being the true number of labels: many bars are 0,
-# clear winners 1, and others in between where the network hesitates. The labels that are right are green.
+# clear winners 1, and others in between where the network hesitates. The labels that are right
+# are green.
 shown = [np.flatnonzero(n_labels == size)[5] for size in (1, 2, 3, 4)]
 q = clf.project(X_test[shown], size=n_labels[shown])
 fig, axes = plt.subplots(2, 4, figsize=(10, 4.4), layout="constrained", height_ratios=[1.6, 1])

@@ -98,7 +98,10 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     With a share held out each class keeps a sample in training, and the one of a class that has
     no other is not calibrated on. The promises of ``coverage="macro"`` and "class" are given the
-    counts of the classes; that over samples is up to the rounding of the shares.
+    counts of the classes. That over samples is approximate, as the share holds each class in the
+    proportion of the training part, and a class that is rare, and badly learnt, there is rare here
+    too: with 20 classes and 200 samples .87 of .90 were covered. Use ``cv="prefit"`` and
+    `calibrate` on samples drawn at random where it has to hold.
 
     A forest of few trees has probabilities that tie, and `AverageK` then stays below its size.
 

@@ -286,7 +286,7 @@ class AverageK(SetRule):
         elif n >= FEWEST_COMPARED:
             if self.objective == "micro" and self.k >= EMPTY_FROM:
                 self._check_empty(empty)
-            if self._reserve is None and self._moments[0] < LEAST_SHARE * self._selector.k:
+            if self._reserve is None and self._moments[0] < LEAST_SHARE * self._selector.k - 1 / n:
                 self._warn_of_ties()
 
     def _warn_of_ties(self):
