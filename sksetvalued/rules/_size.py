@@ -13,7 +13,7 @@ from ._base import SetRule
 #: Sizes on new data are compared with those of the calibration from so many samples on.
 FEWEST_COMPARED = 50
 #: Calibration sets that hold less than so large a share of k are warned of.
-LEAST_SHARE = 0.95
+LEAST_SHARE = 0.9
 #: They are called far off when they are so by this many standard errors, and this share of k.
 FAR_ERRORS, FAR_SHARE = 5, 0.1
 #: From such a k on, scores do not seem to compare between samples where so many sets are empty.
