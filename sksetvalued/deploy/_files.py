@@ -42,13 +42,14 @@ def export(model, path, *, dtype=None, X=None):
     X : array-like or DataFrame, default=None
         Some samples, needed for a Pipeline with several steps and for a
         :class:`~sksetvalued.PlugInClassifier` around a classifier of scikit-learn: skl2onnx
-        writes these, and reads from `X` the types of the inputs. ``.onnx`` only.
+        writes these, and reads from `X` the types of the inputs. ``.onnx`` only. Where ONNX
+        Runtime is installed, the sets of `X` are compared with those of `predict_set`.
 
     Raises
     ------
     TypeError, ValueError
         What cannot be exported, such as labels that are dates, is refused before any work; the
-        message says what to do.
+        message says what to do. Nothing is written where the sets of `X` are others.
     ImportError
         ``.onnx`` without the packages that write it.
     FileNotFoundError
