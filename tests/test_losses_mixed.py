@@ -104,6 +104,18 @@ def test_derivatives_are_those_of_finite_differences_and_of_transforms(name):
     torch.testing.assert_close(*results)
 
 
+def test_third_derivatives_in_graphs_are_those_of_finite_differences():
+    function, (scores, _), (tangent, _) = FUNCTIONS["lapsum"], draw(3, 5), draw(3, 5, seed=1)
+
+    def along(function):
+        return lambda scores: torch.func.jvp(function, (scores,), (tangent,))[1]
+
+    second = along(along(lambda s: function(s).sum()))
+    third = torch.compile(along(second), fullgraph=True, backend="aot_eager")(scores)
+    expected = second(scores + 1e-5 * tangent) - second(scores - 1e-5 * tangent)
+    torch.testing.assert_close(third, expected / 2e-5, rtol=1e-5, atol=1e-7)
+
+
 # The losses.
 
 

@@ -3,6 +3,7 @@
 import torch
 
 from ..operators._checks import check_number, check_positive_integer
+from ..operators._precision import log_sum_exp
 from ..operators.laplace import laplace_log_probability
 from ..operators.smoothed import smoothed_hinge
 from ._base import SetLoss
@@ -73,10 +74,7 @@ class MixedTopKLoss(SetLoss, name="mixed_top_k"):
             tau = self.tau / rank
             hinge = smoothed_hinge(input, target, rank, tau, 0.0)
             logs.append(torch.log(hinge.new_tensor(weight)) - hinge / tau)
-        logs = torch.stack(logs)
-        # The weights in the gradient of torch.logsumexp would not sum to one for large losses.
-        largest = logs.detach().amax(0).nan_to_num(neginf=0)
-        return -((logs - largest).exp().sum(0).log() + largest)
+        return -log_sum_exp(torch.stack(logs), 0)
 
 
 class LapSumLoss(SetLoss, name="lapsum"):

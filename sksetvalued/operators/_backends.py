@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from ._dispatch import needs_reference
+from ._dispatch import is_eager, needs_reference
 
 #: Entries of scores treated together, where a row is not longer: few enough for the cache of a
 #: processor, enough to keep an accelerator busy.
@@ -46,6 +46,14 @@ class OwnLoss(OwnGradient):
 
     #: What is told :func:`split_rows`.
     parts = ()
+
+    @classmethod
+    def by_parts(cls, scores, target, *parameters):
+        """Return the losses; where operations are not done one by one, by the definition."""
+        if not (is_eager(scores) and is_eager(target)):
+            return cls.reference(scores, target, *parameters)
+        scores = scores if torch.is_grad_enabled() else scores.detach()
+        return cls.apply(scores, target, *parameters)
 
     @classmethod
     def compute(cls, scores, target, *parameters):

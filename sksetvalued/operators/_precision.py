@@ -17,6 +17,12 @@ def widest(scores):
     return torch.float32 if scores.device.type == "mps" else torch.float64
 
 
+def log_sum_exp(x, dim):
+    """Do what torch.logsumexp does, with weights in the gradient that sum to one for large x."""
+    largest = x.detach().amax(dim, keepdim=True).nan_to_num(neginf=0)
+    return (x - largest).exp().sum(dim).log() + largest.squeeze(dim)
+
+
 def without_autocast(device):
     """Return a context in which autocast is off, for devices that know it."""
     kind = device.type

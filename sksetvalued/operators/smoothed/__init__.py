@@ -3,7 +3,7 @@
 import torch
 
 from .._checks import check_k, check_scores
-from .._dispatch import choose, is_eager
+from .._dispatch import choose
 from .._precision import widest, without_autocast
 from . import cpu, reference
 
@@ -114,7 +114,4 @@ def smoothed_hinge(scores, target, k, tau, margin):
         from . import triton
 
         return triton.SmoothedHinge.apply(scores, target, k, tau, margin)
-    if is_eager(scores) and is_eager(target):
-        scores = scores if torch.is_grad_enabled() else scores.detach()
-        return reference.SmoothedHinge.apply(scores, target, k, tau, margin)
-    return reference.smoothed_hinge(scores, target, k, tau, margin)
+    return reference.SmoothedHinge.by_parts(scores, target, k, tau, margin)

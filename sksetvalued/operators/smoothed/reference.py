@@ -19,7 +19,7 @@ from torch.nn.functional import logsigmoid, pad, softplus
 
 from .._backends import OwnLoss
 from .._checks import own_scores
-from .._precision import at_least_float32, widest
+from .._precision import at_least_float32, log_sum_exp, widest
 
 #: Halvings that bring the tilt within 0.01, which is near enough.
 _HALVINGS = 12
@@ -84,9 +84,7 @@ def _log_products(a, b, degree):
     # Copies of 2n entries in rows of 2n - 1: each row is shifted by one more.
     shifted = pad(b, (0, n), value=-torch.inf).tile(n)[..., :-n].unflatten(-1, (n, 2 * n - 1))
     terms = (a.unsqueeze(-1) + shifted)[..., : degree + 1]
-    # The weights in the gradient of torch.logsumexp would not sum to one for large logarithms.
-    largest = terms.detach().amax(-2, keepdim=True)
-    return (terms - largest).exp().sum(-2).log() + largest.squeeze(-2)
+    return log_sum_exp(terms, -2)
 
 
 def _power_of_two(n):
