@@ -1,24 +1,23 @@
 // The noised and the calibrated top-k hinge losses.
 
-// The largest entries of a draw in their order, by counting how many keys are above each: on
-// vectors that is faster than sorting, up to a thousand entries or so.
+// The largest entries of a draw: a number for each, smaller if it comes before, which ends with its
+// place in the head or the heap. Of those that tie the first comes first.
 struct Ranking {
-  int64_t k, n_keys;
-  Buffer<int32_t> keys, places, at_rank;
+  int64_t k;
+  Buffer<int64_t> codes;
 
-  explicit Ranking(int64_t k)
-      : k(k), n_keys((k + kLanes - 1) / kLanes * kLanes), keys(n_keys), places(k), at_rank(k) {
-    for (int64_t j = k; j < n_keys; ++j) keys[j] = kNoKey;
-  }
+  explicit Ranking(int64_t k) : k(k), codes(k) {}
+
+  static int64_t code(int64_t key, int64_t place) { return place - key * (int64_t{1} << 32); }
+  int64_t place(int64_t rank) const { return codes[rank - 1] & 0xffffffff; }
 
   // Take the k largest entries of the head, given the key of the last.
   INLINE void take_head(const NoisedRow& row, int32_t last) {
     int64_t n = 0;
     const auto put = [&](Ints chosen, int64_t i) {
       for (uint32_t found = bits(chosen); found && n < k; found &= found - 1) {
-        places[n] = static_cast<int32_t>(i) + __builtin_ctz(found);
-        keys[n] = row.keys[places[n]];
-        ++n;
+        const int64_t place = i + __builtin_ctz(found);
+        codes[n++] = code(row.keys[place], place);
       }
     };
     for (int64_t i = 0; i < row.n_head; i += kLanes) put(load_keys(row.keys + i) > last, i);
@@ -26,25 +25,18 @@ struct Ranking {
   }
 
   INLINE void take_heap(const Heap& heap) {
-    for (int64_t j = 0; j < k; ++j) {
-      places[j] = static_cast<int32_t>(j);
-      keys[j] = static_cast<int32_t>(key_of(heap.entries[j].value));
-    }
+    for (int64_t j = 0; j < k; ++j) codes[j] = code(key_of(heap.entries[j].value), j);
   }
 
-  INLINE void sort() {
-    for (int64_t j = 0; j < k; ++j) at_rank[j] = -1;
-    for (int64_t i = 0; i < k; i += kLanes) {
-      const Ints mine = load_keys(keys.data + i);
-      Ints above = {};
-      for (int64_t j = 0; j < k; ++j) above -= Ints{} + keys[j] > mine;
-      for (int64_t l = i; l < i + kLanes && l < k; ++l) {
-        // Of those that tie the first comes first.
-        int64_t rank = above[l - i];
-        while (at_rank[rank] >= 0) ++rank;
-        at_rank[rank] = places[l];
-      }
-    }
+  // Bring the entries of the ranks to their places, given that of the first and past the last.
+  void arrange(const int64_t* ranks, int64_t n_ranks, int64_t first, int64_t last) {
+    const auto less = [](int64_t a, int64_t b) { return a < b; };
+    if (n_ranks == 0) return;
+    if (8 * n_ranks > last - first) return std::sort(codes.data + first, codes.data + last, less);
+    const int64_t half = n_ranks / 2, middle = ranks[half] - 1;
+    std::nth_element(codes.data + first, codes.data + middle, codes.data + last, less);
+    arrange(ranks, half, first, middle);
+    arrange(ranks + half + 1, n_ranks - half - 1, middle + 1, last);
   }
 };
 
@@ -56,9 +48,9 @@ INLINE void visit_ranks(const NoisedRow& row, Ranking& ranking, const Entry& las
     ranking.take_heap(row.heap);
   else
     ranking.take_head(row, static_cast<int32_t>(key_of(last.value)));
-  ranking.sort();
+  ranking.arrange(ranks, n_ranks, 0, ranking.k);
   for (int64_t r = 0; r < n_ranks; ++r) {
-    const int64_t place = ranking.at_rank[ranks[r] - 1];
+    const int64_t place = ranking.place(ranks[r]);
     if (row.heaped)
       visit(r, row.heap.entries[place]);
     else
