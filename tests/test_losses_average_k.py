@@ -243,6 +243,27 @@ def test_weighted_candidates_stay_within_the_budget():
     assert chosen.sum() == 20 * 5
 
 
+@pytest.mark.parametrize("light", [1.0, 0.1, 1e-3])
+@pytest.mark.parametrize("kind", ["random", "ties"])
+def test_weighted_candidates_are_taken_one_by_one(kind, light):
+    """Where those of light rows come first, they are many."""
+    proposals, _, _, target = draw(30, 40, dtype=torch.float32)
+    proposals = proposals.round() if kind == "ties" else proposals
+    proposals[:3] *= 10
+    weight = torch.rand(30, generator=torch.Generator().manual_seed(0)).double()
+    weight[3:] *= light
+    values = proposals.log_softmax(1).scatter(1, target[:, None], -torch.inf).flatten().tolist()
+    for k in (1.1, 3, 9):
+        left, expected = (k - 1) * weight.sum().item() * (1 + 1e-9), set()
+        for place in sorted(range(len(values)), key=lambda j: (values[j], j), reverse=True):
+            left -= weight[place // 40].item()
+            if left < 0:
+                break
+            expected.add(place)
+        chosen = F.pseudo_positives(proposals, target, k, weight)
+        assert set(chosen.flatten().nonzero()[:, 0].tolist()) == expected
+
+
 def test_limits_of_the_average_k_loss():
     scores, proposals, _, target = draw(N, L)
     proposal = torch.nn.functional.cross_entropy(proposals, target)

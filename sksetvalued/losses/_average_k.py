@@ -187,12 +187,27 @@ def _largest(values, count):
     return above | (tied & (rank <= count - above.sum()))
 
 
-def _largest_within(values, weights, budget):
-    """Mark the largest entries as long as their weights sum to at most `budget`."""
-    order = len(values) - 1 - values.flip(0).sort(descending=True, stable=True).indices
-    total = weights[order].cumsum(0)
-    marked = torch.zeros_like(values, dtype=torch.bool)
-    return marked.scatter(0, order, total <= budget * (1 + 1e-9))
+def _in_decreasing_order(values):
+    """Return the places of entries from the largest on; among ties, from the last on."""
+    return len(values) - 1 - values.flip(0).sort(descending=True, stable=True).indices
+
+
+def _largest_within(values, weights, budget, count):
+    """Mark the largest entries as long as their weights sum to at most `budget`.
+
+    Where values can be looked at, the `count` largest are sorted, or more if they are too few.
+    """
+    selects = values.is_cpu and is_eager(values) and 2 * count < len(values)
+    if selects:
+        lowest = values.kthvalue(len(values) - count + 1).values
+        places = (~(values < lowest)).nonzero()[:, 0]
+        order = places[_in_decreasing_order(values[places])]
+    else:
+        order = _in_decreasing_order(values)
+    within = weights[order].cumsum(0) <= budget * (1 + 1e-9)
+    if selects and within[-1]:
+        return _largest_within(values, weights, budget, 4 * count)
+    return torch.zeros_like(values, dtype=torch.bool).scatter(0, order, within)
 
 
 def pseudo_positives(proposal_scores, target, k, sample_weight=None):
@@ -246,7 +261,8 @@ def _candidates(proposal_scores, target, k, sample_weight):
     else:
         weights = sample_weight if sample_weight.device.type == "mps" else sample_weight.double()
         budget = (k - 1) * weights.sum()
-        chosen = _largest_within(values, weights.repeat_interleave(n_classes), budget)
+        weights = weights.repeat_interleave(n_classes)
+        chosen = _largest_within(values, weights, budget, math.ceil(2 * k * n_samples))
         chosen = chosen & (values > -torch.inf)
     return chosen.view(n_samples, n_classes)
 
