@@ -8,7 +8,7 @@ from scipy.special import softmax
 from sklearn.utils import check_random_state
 
 from .._arrays import as_numbers
-from ..operators._checks import check_in_order
+from .._checks import check_in_order
 
 
 def make_ambiguous_classification(

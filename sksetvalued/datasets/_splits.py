@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from .._arrays import as_array, as_labels
-from ..operators._checks import check_in_order
+from .._checks import check_in_order
 
 
 def long_tail_indices(y, *, counts=None, imbalance=None, random_state=None):

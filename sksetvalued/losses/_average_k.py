@@ -7,8 +7,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from .._checks import check_number, check_positive_integer
 from .._randomness import as_generator
-from ..operators._checks import check_number, check_positive_integer, own_scores
+from ..operators._checks import own_scores
 from ..operators._dispatch import is_eager
 from ..operators._precision import at_least_float32, without_autocast
 from ._base import (

@@ -5,7 +5,7 @@ import inspect
 import torch
 from torch import nn
 
-from ..operators._checks import LARGEST, SMALLEST
+from .._checks import LARGEST, SMALLEST, check_class_counts
 from ..operators._dispatch import is_eager
 from ..operators._precision import at_least_float32, without_autocast
 
@@ -57,6 +57,13 @@ def check_shapes(input, target):
         )
     if target.dtype != torch.int64 and not holds_integers(target):
         raise TypeError(f"target must hold class indices as integers, got {target.dtype}.")
+
+
+def counts_of_loss(class_counts):
+    """Return a copy of the counts, checked: whole ones as integers, which `half` leaves alone."""
+    counts = check_class_counts(class_counts).detach().clone()
+    whole = counts.is_floating_point() and not counts.is_meta and bool((counts % 1 == 0).all())
+    return counts.long() if whole else counts
 
 
 def holds_integers(x):

@@ -3,9 +3,9 @@
 import torch
 from torch.nn import functional as F
 
-from ..operators._checks import check_number
-from ..operators._margins import counts_of_loss, margins_of
-from ._base import SetLoss
+from .._checks import check_number
+from ..operators._margins import margins_of
+from ._base import SetLoss, counts_of_loss
 
 __all__ = ["FocalLoss", "LDAMLoss", "LogitAdjustedLoss"]
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from ..operators._checks import check_number, check_positive_integer
+from .._checks import check_number, check_positive_integer
 from ..operators._precision import log_sum_exp
 from ..operators.laplace import laplace_log_probability
 from ..operators.smoothed import smoothed_hinge

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from .._arrays import as_numbers
-from ..operators._checks import check_number
+from .._checks import check_number
 from ..operators._precision import at_least_float32, without_autocast
 from ._average_k import AverageKLoss
 from ._base import reduce_loss, without_left_out

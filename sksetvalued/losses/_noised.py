@@ -2,10 +2,11 @@
 
 import torch
 
+from .._checks import check_number, check_positive_integer
 from .._randomness import OwnGenerator
-from ..operators._checks import check_number, check_positive_integer
-from ..operators._margins import counts_of_loss, margins_of
+from ..operators._margins import margins_of
 from ..operators.noised import check_noise, noised_hinge
+from ._base import counts_of_loss
 from ._ranks import check_ranks, resolve_ranks
 from ._top_k import _TopKLoss
 

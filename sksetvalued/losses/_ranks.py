@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from ..operators._checks import check_number, check_positive_integer
+from .._checks import check_number, check_positive_integer
 
 
 def _is_row(pair):

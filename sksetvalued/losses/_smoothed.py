@@ -1,6 +1,6 @@
 """The smoothed top-k hinge loss of Berrada et al."""
 
-from ..operators._checks import check_number
+from .._checks import check_number
 from ..operators.smoothed import smoothed_hinge
 from ._ranks import check_ranks, resolve_ranks
 from ._top_k import _TopKLoss

@@ -2,7 +2,8 @@
 
 import torch
 
-from ..operators._checks import check_k, check_number, check_positive_integer
+from .._checks import check_number, check_positive_integer
+from ..operators._checks import check_k
 from ..operators._top_k import top_k
 from ..operators.noised import noised_hinge
 from ._base import SetLoss, check_range, check_shapes

@@ -6,6 +6,7 @@ from sklearn.exceptions import UndefinedMetricWarning
 
 from .._arrays import as_array, as_labels, as_numbers, check_comparable
 from .._average_size import average_size_threshold
+from .._checks import check_in_order
 from .._masks import ceil_to_dtype, row_blocks, top_k_mask
 from .._sets import in_set, set_sizes, without_zeros
 from .._validation import (
@@ -15,7 +16,6 @@ from .._validation import (
     check_weights,
     warn_every_class,
 )
-from ..operators._checks import check_in_order
 
 AVERAGES = ("micro", "macro", None)
 #: Shot groups: fewer than 20 training samples, 20 to 100, more than 100.

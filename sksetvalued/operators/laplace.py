@@ -11,8 +11,9 @@ import math
 
 import torch
 
+from .._checks import check_number
 from ._backends import OwnLoss
-from ._checks import check_number, check_scores, own_scores
+from ._checks import check_scores, own_scores
 from ._dispatch import is_eager
 from ._precision import at_least_float32, log_sum_exp, widest, without_autocast
 

@@ -7,6 +7,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from .._arrays import as_array, as_numbers
+from .._checks import check_in_order
 from .._masks import row_blocks
 from .._sets import SetMask, set_sizes
 from .._validation import (
@@ -17,7 +18,6 @@ from .._validation import (
     check_weights,
     undone_if_raised,
 )
-from ..operators._checks import check_in_order
 
 #: One that is smaller would take more samples than can be counted.
 SMALLEST_ERROR = 1e-12

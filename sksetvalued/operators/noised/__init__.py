@@ -2,8 +2,9 @@
 
 import torch
 
+from ..._checks import check_number, check_positive_integer
 from .._backends import draw_key
-from .._checks import check_k, check_number, check_positive_integer, check_scores
+from .._checks import check_k, check_scores
 from .._dispatch import choose
 from .._precision import at_least_float32
 from .._top_k import top_k

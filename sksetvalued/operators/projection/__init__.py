@@ -6,7 +6,8 @@ What they are is written in :mod:`.reference`; :mod:`.cpu` and :mod:`.triton` ca
 
 import torch
 
-from .._checks import check_number, check_scores
+from ..._checks import check_number
+from .._checks import check_scores
 from .._dispatch import choose, is_eager
 from .._precision import at_least_float32, without_autocast
 from . import cpu, eager, reference

@@ -1,0 +1,79 @@
+"""Checks of arguments that all parts of the package share."""
+
+import numbers
+
+import numpy as np
+import torch
+
+#: Numbers outside of these are 0 or infinite in single precision.
+LARGEST_INTEGER = 2**31 - 1
+SMALLEST, LARGEST = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
+
+
+def check_positive_integer(name, value):
+    """Raise unless `value` is an integer of at least 1."""
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool):
+        raise TypeError(f"{name} must be an integer, got {value!r}.")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value!r}.")
+    if value > LARGEST_INTEGER:
+        raise ValueError(f"{name} must be at most {LARGEST_INTEGER}, got {value!r:.50}.")
+
+
+def check_number(name, value, low, inclusive):
+    """Raise unless `value` is a number of single precision, at least (or above) `low`."""
+    if not isinstance(value, int | float | np.number) or isinstance(value, bool):
+        raise TypeError(f"{name} must be a number, got {value!r}.")
+    if isinstance(value, complex | np.complexfloating):
+        raise TypeError(f"{name} must be a real number, got {value!r}.")
+    inside = value >= low if inclusive else value > low and value >= SMALLEST
+    if not (inside and value <= LARGEST):
+        bound = "at least" if inclusive else "above"
+        raise ValueError(
+            f"{name} must be finite and {bound} {low}, got {value!r:.50} in single precision."
+        )
+
+
+def check_in_order(values, name):
+    """Raise if values come with names in another order than that of sorted classes."""
+    index = getattr(values, "index", None)
+    if hasattr(index, "is_monotonic_increasing") and not index.is_monotonic_increasing:
+        raise ValueError(
+            f"{name} must be in the order of the classes, but its index {index[:5].tolist()} is "
+            f"not in order: use {name}.sort_index(), or an array."
+        )
+
+
+def check_class_counts(class_counts):
+    """Return the counts of the classes as a tensor; raise unless all are finite and positive."""
+    check_in_order(class_counts, "class_counts")
+    try:
+        if hasattr(class_counts, "__array__") and not isinstance(class_counts, torch.Tensor):
+            class_counts = _plain_array(class_counts)
+        counts = torch.as_tensor(class_counts)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"class_counts must be a vector of numbers, got {class_counts!r:.50}: {error}."
+        ) from error
+    if counts.is_complex():
+        raise TypeError("class_counts must be real numbers, got complex ones.")
+    if counts.ndim != 1 or counts.numel() == 0:
+        raise ValueError(
+            "class_counts must be a vector with one count per class, "
+            f"got shape {tuple(counts.shape)}."
+        )
+    if counts.device.type != "meta":
+        wrong = torch.nonzero(~((counts > 0) & torch.isfinite(counts))).flatten().tolist()
+        if wrong:
+            raise ValueError(
+                f"class_counts must be positive and finite, but classes {wrong} have counts "
+                f"{counts[wrong].tolist()}; drop these classes or give them samples."
+            )
+    return counts
+
+
+def _plain_array(counts):
+    """Return a copy of an array of a type, and in an order, that torch takes."""
+    counts = np.array(counts, order="C")
+    others = {"u": np.int64, "O": np.float64}
+    return counts.astype(others.get(counts.dtype.kind, counts.dtype.newbyteorder("=")))
