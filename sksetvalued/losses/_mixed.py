@@ -4,7 +4,7 @@ import torch
 
 from .._checks import check_number, check_positive_integer
 from ..operators._precision import log_sum_exp
-from ..operators.laplace import laplace_log_probability
+from ..operators.laplace import LogProbability
 from ..operators.smoothed import smoothed_hinge
 from ._base import SetLoss
 from ._ranks import check_ranks, resolve_ranks
@@ -123,7 +123,7 @@ class LapSumLoss(SetLoss, name="lapsum"):
 
     def sample_losses(self, input, target):
         check_several(input)
-        return -laplace_log_probability(input, target, self.k, self.tau)
+        return -LogProbability.by_parts(input, target, self.k, self.tau)
 
 
 def check_several(input):

@@ -68,23 +68,18 @@ def laplace_top_k(scores, k, tau=1.0):
         return torch.where(u > 0, 1 - half, half).reshape(scores.shape).to(scores.dtype)
 
 
-def laplace_log_probability(scores, target, k, tau):
-    """Return the logarithm of the membership of the target, a class of each row of scores."""
-    _check(scores, k, tau)
-    return _LogProbability.by_parts(scores, target, k, tau)
+class LogProbability(OwnLoss):
+    """The logarithm of the membership of the target, a class of each row of scores."""
 
-
-def _log_probability(scores, target, k, tau):
-    own = own_scores(scores, target)
-    centred, centre = _centre(scores, k)
-    u = ((own - centre - _threshold(centred, k, tau)) / tau)[:, 0]
-    # Each branch is given what keeps it finite, or the other's gradient would be NaN.
-    above = (-(-u.clamp(min=0)).exp() / 2).log1p()
-    return torch.where(u > 0, above, u - math.log(2)).to(scores.dtype)
-
-
-class _LogProbability(OwnLoss):
-    reference = staticmethod(_log_probability)
+    @staticmethod
+    def reference(scores, target, k, tau):
+        _check(scores, k, tau)
+        own = own_scores(scores, target)
+        centred, centre = _centre(scores, k)
+        u = ((own - centre - _threshold(centred, k, tau)) / tau)[:, 0]
+        # Each branch is given what keeps it finite, or the other's gradient would be NaN.
+        above = (-(-u.clamp(min=0)).exp() / 2).log1p()
+        return torch.where(u > 0, above, u - math.log(2)).to(scores.dtype)
 
 
 def _check(scores, k, tau):
