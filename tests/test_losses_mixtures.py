@@ -12,6 +12,9 @@ from sksetvalued.losses import (
     AverageKLoss,
     AverageKMixtureLoss,
     CrossEntropyLoss,
+    FocalLoss,
+    LDAMLoss,
+    LogitAdjustedLoss,
     NoisedMixtureLoss,
     NoisedTopKHingeLoss,
 )
@@ -35,6 +38,23 @@ def test_with_cross_entropy_alone_it_is_the_cross_entropy():
     assert torch.equal(
         NoisedMixtureLoss(3, 1.0)(SCORES, TARGET), CrossEntropyLoss()(SCORES, TARGET)
     )
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        CrossEntropyLoss(),
+        FocalLoss(),
+        LDAMLoss([9, 5, 4, 3, 2, 1]),
+        LogitAdjustedLoss([9, 5, 4, 3, 2, 1]),
+        NoisedMixtureLoss(3, 1.0),
+    ],
+    ids=lambda loss: type(loss).__name__,
+)
+def test_the_target_that_torch_ignores_is_an_error_where_none_is_looked_at(loss):
+    """Under transforms, as on an accelerator; elsewhere the message is ours."""
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        torch.vmap(lambda target: loss(SCORES, target))(torch.tensor([[-100, 1, 2, 3]]))
 
 
 @pytest.mark.parametrize("weight", [None, torch.tensor([1.0, 2.0, 0.0, 3.0])])

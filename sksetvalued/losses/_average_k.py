@@ -18,6 +18,7 @@ from ._base import (
     check_scores_and_target,
     check_tensor,
     check_weights,
+    cross_entropy,
     holds_integers,
     reduce_loss,
     without_left_out,
@@ -296,7 +297,7 @@ def _average_k(scores, proposal_scores, target, k, alpha, sample_weight):
     negative = alpha * _share(others, n_negative, sample_weight, scores)
     share = torch.where(candidates, positive, negative).scatter(1, own, 1)
     labels = F.softplus(torch.where(others, scores, -scores)) * share
-    return F.cross_entropy(proposal_scores, target, reduction="none") + labels.sum(1)
+    return cross_entropy(proposal_scores, target) + labels.sum(1)
 
 
 def _size_penalty(scores, k, beta, sample_weight):

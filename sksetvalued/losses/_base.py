@@ -1,9 +1,11 @@
 """What every loss shares: validation, reduction, weights, and what it asks of an estimator."""
 
 import inspect
+from functools import partial
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from .._checks import LARGEST, SMALLEST, check_class_counts
 from ..operators._dispatch import is_eager
@@ -12,6 +14,9 @@ from ..operators._precision import at_least_float32, without_autocast
 __all__ = ["LOSSES", "SetLoss"]
 
 REDUCTIONS = ("mean", "sum", "none")
+
+#: That of each sample. The target that torch would give a loss of zero, -100, is no class here.
+cross_entropy = partial(F.cross_entropy, reduction="none", ignore_index=-(2**63))
 
 #: Losses that estimators accept by name, filled by the subclasses of :class:`SetLoss`.
 LOSSES = {}

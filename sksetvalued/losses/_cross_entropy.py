@@ -1,9 +1,7 @@
 """The cross-entropy, as a loss of this family."""
 
-from torch.nn import functional
-
 from ..operators._precision import at_least_float32, without_autocast
-from ._base import SetLoss, check_scores_and_target
+from ._base import SetLoss, check_scores_and_target, cross_entropy
 
 __all__ = ["CrossEntropyLoss"]
 
@@ -38,9 +36,8 @@ class CrossEntropyLoss(SetLoss, name="cross_entropy"):
         if self.validate:
             check_scores_and_target(input, target)
         with without_autocast(input.device):
-            return functional.cross_entropy(
-                at_least_float32(input), target.long(), reduction=self.reduction
-            )
+            scores = at_least_float32(input)
+            return cross_entropy(scores, target.long(), reduction=self.reduction)
 
     def sample_losses(self, input, target):
-        return functional.cross_entropy(input, target, reduction="none")
+        return cross_entropy(input, target)

@@ -1,11 +1,10 @@
 """Losses for hard or rare classes: focal, LDAM and the logit-adjusted cross-entropy."""
 
 import torch
-from torch.nn import functional as F
 
 from .._checks import check_number
 from ..operators._margins import margins_of
-from ._base import SetLoss, counts_of_loss
+from ._base import SetLoss, counts_of_loss, cross_entropy
 
 __all__ = ["FocalLoss", "LDAMLoss", "LogitAdjustedLoss"]
 
@@ -146,7 +145,7 @@ class FocalLoss(SetLoss, name="focal"):
         self.gamma = gamma
 
     def sample_losses(self, input, target):
-        loss = F.cross_entropy(input, target, reduction="none")
+        loss = cross_entropy(input, target)
         if self.gamma == 0:
             return loss
         # A sample at probability one would give 0^(gamma - 1) in the gradient.
@@ -213,7 +212,7 @@ class LDAMLoss(SetLoss, name="ldam"):
         classes = torch.arange(input.shape[1], device=input.device)
         at_target = (target[:, None] == classes).to(input.dtype)
         logits = self.scale * (_centered(input) - margins * at_target)
-        return F.cross_entropy(logits, target, reduction="none")
+        return cross_entropy(logits, target)
 
 
 class LogitAdjustedLoss(SetLoss, name="logit_adjusted"):
@@ -262,4 +261,4 @@ class LogitAdjustedLoss(SetLoss, name="logit_adjusted"):
         _check_counts_fit(self.class_counts, input)
         counts = self.class_counts.to(input.dtype)
         adjustment = self.tau * (counts / counts.sum()).log()
-        return F.cross_entropy(_centered(input) + adjustment, target, reduction="none")
+        return cross_entropy(_centered(input) + adjustment, target)

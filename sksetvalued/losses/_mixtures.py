@@ -2,13 +2,12 @@
 
 import numpy as np
 import torch
-from torch.nn import functional as F
 
 from .._arrays import as_numbers
 from .._checks import check_number
 from ..operators._precision import at_least_float32, without_autocast
 from ._average_k import AverageKLoss
-from ._base import reduce_loss, without_left_out
+from ._base import cross_entropy, reduce_loss, without_left_out
 from ._noised import NoisedTopKHingeLoss
 
 __all__ = ["AverageKMixtureLoss", "NoisedMixtureLoss"]
@@ -164,7 +163,7 @@ class NoisedMixtureLoss(_Smoothing, NoisedTopKHingeLoss, name="noised_mixture"):
 
     def _cross_entropy(self, input, target):
         scores = self.scores(input)
-        losses = F.cross_entropy(scores, target, reduction="none")
+        losses = cross_entropy(scores, target)
         if not self.smoothed_by:
             return losses
         return torch.lerp(losses, self._towards_prior(scores), self.smoothed_by)
@@ -253,7 +252,7 @@ class AverageKMixtureLoss(_Smoothing, AverageKLoss, name="two_head_mixture"):
         if self.cross_entropy < 1:
             added = (1 - self.cross_entropy) * self.hinge.sample_losses(proposals, target)
         if self.smoothed_by:
-            own = F.cross_entropy(proposals, target, reduction="none")
+            own = cross_entropy(proposals, target)
             change = self._towards_prior(proposals) - own
             added = added + self.cross_entropy * self.smoothed_by * change
         return added
