@@ -566,6 +566,13 @@ def test_splits_that_leave_nothing_to_train_on_or_to_hold_out_are_named(digits):
             clf.fit(X, y, sample_weight=weight)
 
 
+def test_splits_that_an_earlier_fit_used_up_are_named(digits):
+    X, y, _, _ = digits
+    clf = PlugInClassifier(GaussianNB(), AverageK(2), cv=KFold(3).split(X)).fit(X, y)
+    with pytest.raises(ValueError, match="cv holds no splits.* pass a list"):
+        clf.fit(X, y)
+
+
 def test_nothing_of_an_earlier_fit_is_left(digits):
     pandas = pytest.importorskip("pandas")
     X, y, X_new, y_new = digits

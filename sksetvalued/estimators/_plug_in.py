@@ -533,6 +533,8 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             splits = list(cv.split(X, y, **split_params))
         except (TypeError, ValueError) as error:
             raise type(error)(f"cv={self.cv!r} cannot split these samples: {error}") from error
+        if not splits:
+            raise ValueError("cv holds no splits; a generator is used up by one fit: pass a list.")
         for number, fold in enumerate(splits):
             train, test = (rows[rows >= 0] for rows in (place[part] for part in fold))
             if len(test) and not len(train):
