@@ -15,6 +15,8 @@ average size.
 # Points with known probabilities
 # -------------------------------
 # Every class is a normal density of equal weight: Bayes' rule gives p(y | x).
+import warnings
+
 import matplotlib.pyplot as plt
 import numpy as np
 from scipy.spatial.distance import cdist
@@ -54,6 +56,8 @@ clf = AverageKClassifier(k, loss="cross_entropy", max_epochs=15, random_state=0)
 clf.fit(X_train, y_train).calibrate(X_test)  # calibration needs no labels
 bayes = AverageK(k).fit(p_test)
 
+# Most of a grid lies where no sample does: other sizes than k are right there, and not warned of.
+warnings.filterwarnings("ignore", "the sets of these 62500 samples")
 axis = np.linspace(-9, 9, 250)
 grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
 sizes = {

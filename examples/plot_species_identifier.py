@@ -107,7 +107,7 @@ for ax in axes.flat:
     ax.axis("off")
 for line, i, labels in zip(axes, asked, clf.predict_labels(X_test[asked]), strict=True):
     line[0].imshow(X_test[i])
-    line[0].set_title(f"is {y_test[i]}", fontsize=9, color="#2f6db3")
+    line[0].set_title(f"is {y_test[i]}", loc="left", fontsize=9, color="#2f6db3")
     similarity = cosine_similarity(features(X_test[[i]]), train_features)[0]
     for j, label in enumerate(labels):
         nearest = np.argsort(np.where(y_train == label, -similarity, np.inf))[:3]
