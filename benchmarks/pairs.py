@@ -2,11 +2,12 @@
 
     python -m benchmarks.pairs ../older_checkout
 
-Two processes of one thread each, one per checkout, run the same block of calls in turn; after
-some pairs of blocks new processes take their place, as a process may be fast or slow for all of
-its life, by where its memory happens to lie. The table gives the ratio of CPU times (this one over
-the other) and its 95 % interval over the pairs of processes. Both checkouts need compiled kernels,
-and nothing else should run.
+Two processes of one thread each, one per checkout, run the same block of calls in turn, briefly
+and on the same core, so that what else the machine does slows both; after some pairs of blocks new
+processes take their place, as a process may be fast or slow for all of its life, by where its
+memory happens to lie. The table gives the ratio of CPU times (this one over the other), of each
+pair of processes the median over blocks, and its 95 % interval over the pairs of processes. Both
+checkouts need compiled kernels, and nothing else should run.
 """
 
 import argparse
@@ -114,6 +115,8 @@ def work():
 
     warnings.simplefilter("ignore")
     settle()
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     name = call = None
     for line in sys.stdin:
         asked, _, calls = line.strip().rpartition(" ")
@@ -153,8 +156,8 @@ class Worker:
         return float(answer)
 
 
-def logs_of(new, old, name, pairs, block=0.15):
-    """Return the mean logarithm of the ratio of new over old, by blocks in turn."""
+def logs_of(new, old, name, pairs, block=0.03):
+    """Return the median logarithm of the ratio of new over old, by blocks in turn."""
     calls = max(1, math.ceil(block / max(new.seconds(name, 1), 1e-6)))
     calls = max(1, math.ceil(block * calls / max(new.seconds(name, calls), 1e-6)))
     old.seconds(name, calls)
@@ -179,9 +182,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("other", type=Path, help="the checkout to compare with")
     parser.add_argument(
-        "--pairs", type=int, default=6, help="of blocks, for each pair of processes"
+        "--pairs", type=int, default=9, help="of blocks, for each pair of processes"
     )
-    parser.add_argument("--processes", type=int, default=6, help="pairs of processes")
+    parser.add_argument("--processes", type=int, default=30, help="pairs of processes")
     parser.add_argument("--only", default="", help="cases whose name holds this text")
     args = parser.parse_args()
     here, other = Path(__file__).resolve().parents[1], args.other.resolve()
