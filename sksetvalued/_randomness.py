@@ -81,10 +81,10 @@ def put_back():
         yield
 
 
-def as_generator(generator):
-    """Return `generator`, a new one if it is a seed, or None."""
+def as_generator(generator, device="cpu"):
+    """Return `generator`, a new one for tensors on `device` if it is a seed, or None."""
     if isinstance(generator, numbers.Integral) and not isinstance(generator, bool):
-        return torch.Generator().manual_seed(int(generator))
+        return torch.Generator(device).manual_seed(int(generator))
     if generator is not None and not isinstance(generator, torch.Generator):
         raise TypeError(f"generator must be a torch.Generator, an int or None, got {generator!r}.")
     return generator

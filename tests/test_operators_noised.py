@@ -85,16 +85,18 @@ def test_shapes_and_types_are_kept(dtype):
         assert operator(scores[0, 0], 2, 0.3, generator=generator()).shape == ()
 
 
-def test_a_generator_fixes_the_noise():
+def test_a_generator_or_its_seed_fixes_the_noise():
     scores = torch.randn(4, 9)
-    values = [noised_top_k(scores, 2, generator=generator(seed)) for seed in (3, 3, 4)]
+    seeds = (generator(3), generator(3), generator(4), 3)
+    values = [noised_top_k(scores, 2, generator=seed) for seed in seeds]
     assert torch.equal(values[0], values[1])
     assert not torch.equal(values[0], values[2])
+    assert torch.equal(values[0], values[3])
 
 
 @pytest.mark.parametrize("operator", [noised_top_k, noised_top_k_sum])
 @pytest.mark.parametrize(
-    "params", [{"generator": 3}, {"generator": True}, {"noise": np.zeros((3, 4, 9))}]
+    "params", [{"generator": 3.0}, {"generator": True}, {"noise": np.zeros((3, 4, 9))}]
 )
 def test_sources_of_noise_of_another_type_are_named(operator, params):
     (name,) = params

@@ -15,8 +15,9 @@ are faster where they can stand in for it. :func:`choose` says where:
     would raise there, a ``custom_op`` raise or, in jvp, return tangents of zero in silence;
   - ``torch.compile`` and ``torch.export``, which trace and fuse it; kernels by address would break
     the graph. Projections are one ``custom_op`` that asks again (their definition sorts rows),
-    unless exported; their derivatives are operations on its result. The smoothed hinge would take
-    a tenth of the time, but cannot ask inside a graph whether ``jvp`` is around;
+    unless exported, to where this package may not be; their derivatives are operations on its
+    result. The smoothed hinge would take a tenth of the time, but cannot ask inside a graph
+    whether ``jvp`` is around;
   - subclasses, modes that watch each operation, views that negate, zero tensors, ``jit.trace``:
     the memory is not the values, or somebody has to see the operations;
   - a target that is not an integer of each row: the reference tells what is wrong;

@@ -3,6 +3,7 @@
 import torch
 
 from ..._checks import check_number, check_positive_integer
+from ..._randomness import as_generator
 from .._backends import draw_key
 from .._checks import check_k, check_scores
 from .._dispatch import choose
@@ -97,11 +98,7 @@ def _noised_mean(scores, k, epsilon, n_draws, generator, noise, all_k):
     k = check_k(k, scores.shape[-1])
     check_number("epsilon", epsilon, 0, inclusive=True)
     check_positive_integer("n_noise_samples", n_draws)
-    if not isinstance(generator, torch.Generator | None):
-        raise TypeError(
-            f"generator must be a torch.Generator or None, got {generator!r}; of a seed, "
-            "torch.Generator(scores.device).manual_seed(seed) makes one."
-        )
+    generator = as_generator(generator, scores.device)
     flat = at_least_float32(scores).reshape(-1, scores.shape[-1])
     if noise is not None:
         check_noise(noise, scores)
@@ -129,8 +126,8 @@ def noised_top_k(scores, k, epsilon=1.0, n_noise_samples=5, generator=None, nois
         Standard deviation of the noise; 0 gives the k-th largest score itself.
     n_noise_samples : int, default=5
         Number of draws; not used when `noise` is given.
-    generator : torch.Generator, optional
-        Where the noise comes from; torch's default generator when absent.
+    generator : torch.Generator or int, optional
+        Where the noise comes from, or a seed; torch's default generator when absent.
     noise : Tensor of shape (n_noise_samples, ..., n_classes), optional
         Standard normals to use; the middle dimensions may be 1, to share the noise.
 
@@ -165,7 +162,7 @@ def noised_top_k_sum(scores, k, epsilon=1.0, n_noise_samples=5, generator=None, 
         \mathrm{top}_i(s + \epsilon Z)\Big], \quad Z \sim N(0, I).
 
     It is convex in the scores; its gradient is the mean over the draws of the indicators of the
-    k largest [1]_, eq. (6)-(7).
+    k largest: eq. (6)-(7) of the article that :func:`noised_top_k` names.
 
     Parameters
     ----------
@@ -177,11 +174,6 @@ def noised_top_k_sum(scores, k, epsilon=1.0, n_noise_samples=5, generator=None, 
     Returns
     -------
     Tensor of shape (...)
-
-    References
-    ----------
-    .. [1] Garcin et al., "Stochastic smoothing of the top-K calibrated hinge loss for deep
-       imbalanced classification", ICML 2022.
 
     Examples
     --------

@@ -42,11 +42,7 @@ def check_size(k, scores):
 
 
 def _in_graph():
-    """Return whether a graph is traced that may hold the projection as one operation.
-
-    The definition, traced, would sort whole rows; but a graph that is exported has to do without
-    this package.
-    """
+    """Return whether a graph is traced that may hold the projection as one operation."""
     return torch.compiler.is_compiling() and not torch.compiler.is_exporting()
 
 
@@ -186,7 +182,8 @@ def sparsemax(scores):
 
     .. math:: \operatorname*{arg\,min}_{p \ge 0,\; \sum_j p_j = 1} \|s - p\|^2,
 
-    a sparse softmax [1]_; :func:`sparse_top` with ``k=1``.
+    as :func:`sparse_top` does with ``k=1``: the sparse softmax of Martins and Astudillo (ICML
+    2016), eq. (2).
 
     Parameters
     ----------
@@ -195,10 +192,6 @@ def sparsemax(scores):
     Returns
     -------
     Tensor of shape (..., n_classes)
-
-    References
-    ----------
-    .. [1] Martins and Astudillo, "From softmax to sparsemax", ICML 2016, eq. (2).
 
     Examples
     --------

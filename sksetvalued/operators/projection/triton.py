@@ -25,12 +25,6 @@ _LARGEST = tl.constexpr(torch.finfo(torch.float32).max)
 
 
 @triton.jit
-def _finite_or_large(x):
-    """Return entries with infinity in place of -infinity."""
-    return tl.where(x > -float("inf"), x, float("inf"))
-
-
-@triton.jit
 def _split(threshold):
     """Return a number in double precision as the sum of two in single precision."""
     coarse = threshold.to(tl.float32)
@@ -75,12 +69,13 @@ def _solve(row, n_classes, k, TILE: tl.constexpr):
     lowest = -none
     for start in tl.range(0, n_classes, TILE, num_stages=rows.STAGES):
         x = rows.load_scores(row, start, n_classes, TILE)
-        lowest = tl.minimum(lowest, _finite_or_large(x))
+        lowest = tl.minimum(lowest, tl.where(x > -float("inf"), x, float("inf")))
         largest = rows.keep_largest(x, largest)
     kept = rows.join_largest(largest)
     all_kept = n_classes <= 4 * TILE
     over_row = (not all_kept) & (k > 4 * TILE)
-    bound = tl.where(over_row, tl.min(lowest), tl.min(_finite_or_large(kept)))
+    lowest_kept = tl.min(tl.where(kept > -float("inf"), kept, float("inf")))
+    bound = tl.where(over_row, tl.min(lowest), lowest_kept)
     low = bound.to(tl.float64) - 1
     high = tl.minimum(tl.max(largest[0]), _LARGEST).to(tl.float64)
     most_left_out = tl.minimum(tl.max(largest[3]), _LARGEST).to(tl.float64)

@@ -51,14 +51,9 @@ def _value_of_key(key):
 
 
 @triton.jit
-def _key(value):
-    return rows.ordered_keys(value).to(tl.int64)
-
-
-@triton.jit
 def _at_rank(values, rank):
     """Return the entry of that rank; there are at least so many."""
-    high = _key(tl.max(values))
+    high = rows.ordered_keys(tl.max(values)).to(tl.int64)
     low = high * 0 + _LOWEST_KEY
     while high - low > 1:
         middle = low + (high - low) // 2
@@ -92,8 +87,8 @@ def _find_head(
     kept = rows.join_largest(largest)
     lowest = tl.min(tl.where(kept > _NONE, kept, float("inf")))
     # All are above `low`; none is above `high`.
-    low = _key(lowest - 1e-6 * tl.abs(lowest) - 1e-30)
-    top = _key(tl.max(largest[0]))
+    low = rows.ordered_keys(lowest - 1e-6 * tl.abs(lowest) - 1e-30).to(tl.int64)
+    top = rows.ordered_keys(tl.max(largest[0])).to(tl.int64)
     high = top
     count = tl.sum((kept > _NONE).to(tl.int32))
     most_left_out = tl.where(n_classes <= 4 * TILE, _NONE, tl.max(largest[3]))
