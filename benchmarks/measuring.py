@@ -29,10 +29,10 @@ PACKAGES = ("sksetvalued", "torch", "scikit-learn", "skorch", "pytopk", "entmax"
 
 
 def settle():
-    """Use one thread, and let freed memory stay with the process.
+    """Use one thread, and let freed memory stay with the process, of which it has much at first.
 
-    Without the latter, large tensors are mapped anew at each call, and what is measured is the
-    kernel handing out pages.
+    Without that, large tensors are mapped anew at each call, in some processes and not in others,
+    and what is measured is the kernel handing out pages.
     """
     torch.set_num_threads(1)
     if sys.platform == "linux":
@@ -40,6 +40,7 @@ def settle():
         m_trim_threshold, m_mmap_threshold, large = -1, -3, 2**30
         libc.mallopt(m_mmap_threshold, large)
         libc.mallopt(m_trim_threshold, large)
+        torch.ones(large // 4, dtype=torch.uint8)
 
 
 def machine(device="cpu"):

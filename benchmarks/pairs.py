@@ -82,12 +82,18 @@ def fit_case(name):
 
 
 def predict_case(name):
-    """Return a call of `predict_set` of a fitted estimator."""
+    """Return a call of `predict_set` of a fitted estimator.
+
+    Columns are sparse, as to those of a dense table the network adds more than it did once.
+    """
+    from scipy import sparse
+
     from sksetvalued import AverageKClassifier, TopKClassifier
 
     L, n = (100_000, 256) if name.endswith("100000") else (1000, 2000)
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(n, 2)).astype(np.float32), rng.integers(0, L, n)
+    X = sparse.csr_matrix(X)
     settings = SETTINGS | {"backbone_params": {"hidden": (2,), "dropout": 0.0}}
     if name == "predict_average_k":
         model = AverageKClassifier(5, loss="two_head", alpha=1.0, **settings)
