@@ -12,9 +12,9 @@ BLOCK_ENTRIES = 1 << 19
 FEW_CLASSES = 128
 
 
-def row_blocks(shape, fewest=1):
-    """Yield slices of about `BLOCK_ENTRIES` entries, or of `fewest` rows where these are more."""
-    step = max(fewest, BLOCK_ENTRIES // shape[1])
+def row_blocks(shape, passes=2):
+    """Yield slices of rows to go through together: of few entries, but if one pass is all."""
+    step = max(1, (BLOCK_ENTRIES if passes > 1 else 8 * BLOCK_ENTRIES) // shape[1])
     for start in range(0, shape[0], step):
         yield slice(start, start + step)
 

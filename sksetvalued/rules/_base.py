@@ -295,8 +295,8 @@ class SetRule(BaseEstimator):
         return y_set
 
     def _row_blocks(self, shape):
-        """Yield the slices of rows to mark together; many where each is read but once."""
-        return row_blocks(shape, 64 if self._mark_checks_values else 1)
+        """Yield the slices of rows to mark together."""
+        return row_blocks(shape, passes=1 if self._mark_checks_values else 2)
 
     def _mark_sets(self, y_score, mask):
         """Mark the sets of some samples of many, whose sizes are checked all together."""
