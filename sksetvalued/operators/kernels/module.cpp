@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <new>
+#include <vector>
 
 #include "kernels.hpp"
 
@@ -33,6 +34,29 @@ int find(PyObject* tensor, void* address) {
   found = PyLong_AsVoidPtr(number);
   Py_DECREF(number);
   return !PyErr_Occurred();
+}
+
+// The scores that hinges are on, by their ranks, and the weights of the hinges.
+struct Ranks {
+  std::vector<int64_t> places;
+  std::vector<double> weights;
+};
+
+// Read pairs of the rank of a hinge, which is on the score after it, and its weight.
+int read_ranks(PyObject* pairs, void* address) try {
+  Ranks& ranks = *static_cast<Ranks*>(address);
+  const Py_ssize_t n = PyTuple_Size(pairs);
+  for (Py_ssize_t i = 0; i < n; ++i) {
+    Py_ssize_t rank;
+    double weight;
+    if (!PyArg_ParseTuple(PyTuple_GetItem(pairs, i), "nd", &rank, &weight)) return 0;
+    ranks.places.push_back(rank + 1);
+    ranks.weights.push_back(weight);
+  }
+  return n >= 0;
+} catch (const std::bad_alloc&) {
+  PyErr_NoMemory();
+  return 0;
 }
 
 // Call `work` without the interpreter's lock; return whether it had memory enough.
@@ -77,17 +101,18 @@ PyObject* largest_rows(PyObject*, PyObject* args) {
 }
 
 PyObject* hinge_rows(PyObject*, PyObject* args) {
-  Address scores, target, margins, ranks, weights, losses, slopes, indices;
+  Address scores, target, margins, losses, slopes, indices;
+  Ranks ranks;
   unsigned long long seed;
-  Py_ssize_t n_ranks, n_rows, n_classes, n_draws;
+  Py_ssize_t n_rows, n_classes, n_draws;
   float epsilon, scale, margin;
-  if (!PyArg_ParseTuple(args, "O&O&O&O&O&nnnnfffKO&O&O&", find, &scores, find, &target,
-                        find, &margins, find, &ranks, find, &weights, &n_ranks, &n_rows,
-                        &n_classes, &n_draws, &epsilon, &scale, &margin, &seed, find, &losses,
-                        find, &slopes, find, &indices))
+  if (!PyArg_ParseTuple(args, "O&O&O&O&nnnfffKO&O&O&", find, &scores, find, &target, find,
+                        &margins, read_ranks, &ranks, &n_rows, &n_classes, &n_draws, &epsilon,
+                        &scale, &margin, &seed, find, &losses, find, &slopes, find, &indices))
     return nullptr;
   const HingeArguments arguments = {
-      scores, target, margins, ranks, weights, n_ranks, n_rows, n_classes, n_draws, epsilon, scale,
+      scores, target, margins, ranks.places.data(), ranks.weights.data(),
+      static_cast<int64_t>(ranks.places.size()), n_rows, n_classes, n_draws, epsilon, scale,
       margin, seed, losses, slopes, indices};
   int64_t n_bad = 0;
   if (!unlocked([&] { n_bad = kernels->hinge_rows(arguments); })) return nullptr;

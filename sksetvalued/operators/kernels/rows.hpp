@@ -32,18 +32,20 @@ INLINE void find_maxima(Blocks& blocks) {
     const float* chunk = blocks.scores + c * size;
     const int64_t n = blocks.n - c * size < size ? blocks.n - c * size : size;
     Floats most = all(-INFINITY);
-    int64_t i = 0;
-    for (; i + kLanes <= n; i += kLanes) {
-      const Floats x = load(chunk + i);
+    const auto take = [&](const float* from) {
+      const Floats x = load(from);
       nan |= x != x;
       most = larger(x, most);
-    }
+    };
+    int64_t i = 0;
+    // Of the usual length, which is known here, for the loop to be unrolled.
+    if (n == 16 * kLanes)
+      for (; i < 16 * kLanes; i += kLanes) take(chunk + i);
+    for (; i + kLanes <= n; i += kLanes) take(chunk + i);
     if (i < n) {
       float rest[kLanes];
       for (int l = 0; l < kLanes; ++l) rest[l] = i + l < n ? chunk[i + l] : -INFINITY;
-      const Floats x = load(rest);
-      nan |= x != x;
-      most = larger(x, most);
+      take(rest);
     }
     store(blocks.maxima + c * kLanes, most);
     blocks.tops[c] = largest_lane(most);

@@ -3,8 +3,6 @@
 Rows that hold a NaN have the class of the NaN, or a loss of NaN without gradient.
 """
 
-import functools
-
 import torch
 
 from .._backends import OwnGradient, check_classes, draw_key
@@ -44,14 +42,12 @@ class NoisedHinge(OwnGradient):
     def compute(scores, target, ranks, margin, epsilon, n_draws, scale, seed):
         scores, target = scores.contiguous(), target.contiguous()
         n_samples, n_classes = scores.shape
-        n_ranks = len(ranks)
-        losses, slopes = scores.new_empty(n_samples), scores.new_empty(n_samples, n_ranks)
-        indices = target.new_empty(n_samples, n_draws * n_ranks + 1)
+        losses, slopes = scores.new_empty(n_samples), scores.new_empty(n_samples, len(ranks))
+        indices = target.new_empty(n_samples, n_draws * len(ranks) + 1)
         margins = margin.to(torch.float32).contiguous() if torch.is_tensor(margin) else None
-        given = scores, target, margins, *_as_tensors(ranks)
-        sizes = n_ranks, n_samples, n_classes, n_draws
+        given = scores, target, margins, ranks, n_samples, n_classes, n_draws
         numbers = epsilon, scale, margin if margins is None else 0.0, seed
-        n_wrong = kernels.hinge_rows(*given, *sizes, *numbers, losses, slopes, indices)
+        n_wrong = kernels.hinge_rows(*given, *numbers, losses, slopes, indices)
         check_classes(n_wrong, target, n_classes)
         return losses, (slopes, indices), n_classes
 
@@ -71,10 +67,3 @@ class NoisedHinge(OwnGradient):
         shares = (slopes / n_draws).repeat(1, n_draws)
         each = torch.cat([shares, -slopes.sum(1, keepdim=True)], dim=1)
         return each.new_zeros(len(indices), n_classes).scatter_add(1, indices, each)
-
-
-@functools.lru_cache(maxsize=64)
-def _as_tensors(ranks):
-    """Return, for the kernel, the ranks of the scores that the hinges are on, and the weights."""
-    places = torch.tensor([rank + 1 for rank, _ in ranks], device="cpu")
-    return places, torch.tensor([w for _, w in ranks], dtype=torch.float64, device="cpu")
