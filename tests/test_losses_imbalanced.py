@@ -260,7 +260,7 @@ def test_bad_input_is_named(build, error, message):
         build()
 
 
-@pytest.mark.parametrize(
+with_counts = pytest.mark.parametrize(
     "make",
     [
         LDAMLoss,
@@ -268,6 +268,24 @@ def test_bad_input_is_named(build, error, message):
         lambda counts: NoisedTopKHingeLoss(2, 0.0, class_counts=counts, max_margin=0.5),
     ],
 )
+
+
+@with_counts
+def test_counts_with_fractions_are_loaded_as_they_are(make):
+    scores, target = torch.randn(8, 3), torch.arange(8) % 3
+    saved, loss = make([1.5, 2.5, 7.0]), make([1, 2, 7])
+    loss.load_state_dict(saved.state_dict())
+    assert torch.equal(loss(scores, target), saved(scores, target))
+
+
+def test_what_is_left_of_the_prior_follows_tau():
+    loss = LogitAdjustedLoss([1, 2], tau=0.25)
+    assert loss.prior_exponent == 0.75
+    loss.tau = 2.0
+    assert loss.prior_exponent == -1.0
+
+
+@with_counts
 def test_counts_are_not_rounded_with_the_weights_of_a_module(make):
     scores, target = torch.randn(8, 5).half(), torch.arange(8) % 5
     counts = torch.tensor([1e5, 10, 3, 7, 50], requires_grad=True)

@@ -257,6 +257,14 @@ class SetLoss(nn.Module):
             taken["k"] = max(1, round(taken["k"]))
         return cls(**{**taken, **loss_params})
 
+    def _load_from_state_dict(self, state_dict, prefix, *others):
+        # Whole counts are integers, which would cut off the fractions of others.
+        for name, buffer in self._buffers.items():
+            given = state_dict.get(prefix + name)
+            if buffer is not None and isinstance(given, torch.Tensor) and holds_integers(buffer):
+                self._buffers[name] = buffer.to(torch.promote_types(buffer.dtype, given.dtype))
+        super()._load_from_state_dict(state_dict, prefix, *others)
+
     def scores(self, output):
         """Return the scores to rank classes by.
 

@@ -255,7 +255,11 @@ class LogitAdjustedLoss(SetLoss, name="logit_adjusted"):
         self.register_buffer("class_counts", counts_of_loss(class_counts))
         check_number("tau", tau, 0, inclusive=True)
         self.tau = tau
-        self.prior_exponent = 1.0 - tau
+
+    @property
+    def prior_exponent(self):
+        """Return what of the prior the scores keep."""
+        return 1.0 - self.tau
 
     def sample_losses(self, input, target):
         _check_counts_fit(self.class_counts, input)
