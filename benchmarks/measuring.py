@@ -29,7 +29,7 @@ PACKAGES = ("sksetvalued", "torch", "scikit-learn", "skorch", "pytopk", "entmax"
 
 
 def settle():
-    """Use one thread, and let freed memory stay with the process, of which it has much at first.
+    """Use one thread, and have much memory from the start, which stays with the process.
 
     Without that, large tensors are mapped anew at each call, in some processes and not in others,
     and what is measured is the kernel handing out pages.

@@ -117,8 +117,7 @@ def work():
     """Serve: for each line "name calls" run the block and print its CPU seconds."""
     import warnings
 
-    # Of this checkout, as this file is.
-    sys.path.insert(0, str(Path(__file__).resolve().parent))
+    # Beside this file, whichever checkout the package is of.
     from measuring import settle
 
     warnings.simplefilter("ignore")

@@ -7,14 +7,15 @@ from ._arrays import to_tensor
 from ._validation import check_score_values
 from .operators._top_k import top_k
 
+#: Entries of a block of rows, which fit the cache.
 BLOCK_ENTRIES = 1 << 19
 #: Up to so many classes NumPy selects as fast as the operators.
 FEW_CLASSES = 128
 
 
-def row_blocks(shape, passes=2):
-    """Yield slices of rows to go through together: of few entries, but if one pass is all."""
-    step = max(1, (BLOCK_ENTRIES if passes > 1 else 8 * BLOCK_ENTRIES) // shape[1])
+def row_blocks(shape, once=False):
+    """Yield slices of rows that fit the cache, or larger ones if entries are read only `once`."""
+    step = max(1, (8 * BLOCK_ENTRIES if once else BLOCK_ENTRIES) // shape[1])
     for start in range(0, shape[0], step):
         yield slice(start, start + step)
 

@@ -75,7 +75,7 @@ def top_k_accuracy_score(
     y_true, columns, labels = _encode(y_true, labels, y_score.shape, names, binary)
     warn_every_class(k, y_score.shape[1], UndefinedMetricWarning)
     hits = np.zeros(len(y_true), dtype=bool)
-    for rows in row_blocks(y_score.shape, passes=1):
+    for rows in row_blocks(y_score.shape, once=True):
         hits[rows] = in_set(top_k_mask(y_score[rows], k), columns[rows])
     return _average(hits, y_true, columns, labels, average, sample_weight)
 

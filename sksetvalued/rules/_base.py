@@ -296,7 +296,7 @@ class SetRule(BaseEstimator):
 
     def _row_blocks(self, shape):
         """Yield the slices of rows to mark together."""
-        return row_blocks(shape, passes=1 if self._mark_checks_values else 2)
+        return row_blocks(shape, once=self._mark_checks_values)
 
     def _mark_sets(self, y_score, mask):
         """Mark the sets of some samples of many, whose sizes are checked all together."""
