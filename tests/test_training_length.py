@@ -51,6 +51,24 @@ def test_a_found_length_is_that_of_a_fit_of_this_length():
     np.testing.assert_array_equal(found.decision_function(X), given.decision_function(X))
 
 
+@pytest.mark.parametrize(
+    ("values", "best", "n_tried"),
+    [
+        # Less than a thousandth of the first value is no gain, however near to zero the best is.
+        ([-10, -0.1, *np.linspace(-0.095, -0.05, 98)], 2, 10),
+        # Nor is less than two thousandths of the best.
+        ([-1.0, -1.0 + 2.1e-3, *[-1.0 + 4e-3] * 98], 2, 10),
+        # The longer a search improves, the longer it waits.
+        ([*np.linspace(-10, -1, 36), *[-1.0] * 64], 36, 48),
+        ([-math.inf, -1.0, *[-0.9] * 98], 3, 11),
+    ],
+)
+def test_a_search_ends_when_nothing_is_gained_for_a_third_of_its_length(values, best, n_tried):
+    given = iter(values)
+    clf = classifier(batch_size=300, monitor=lambda y_true, y_score: next(given)).fit(X, NOISY)
+    assert (clf.n_iter_, 100 - len([*given])) == (best, n_tried)
+
+
 def test_a_fit_that_goes_on_takes_as_many_epochs_again():
     clf = classifier(warm_start=True).fit(X, NOISY)
     n = clf.n_iter_

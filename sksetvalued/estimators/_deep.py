@@ -330,7 +330,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
             max_epochs=epochs,
             batch_size=self.batch_size_,
             callbacks=self.callbacks,
-            patience="half" if searched else self.patience,
+            patience=self._search_patience if searched else self.patience,
             device=self.device_,
             precision=self.precision,
             compile=self.compile,

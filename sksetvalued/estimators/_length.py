@@ -29,6 +29,9 @@ class SearchedLength:
     #: What a search found, for a fit that goes on.
     _found_epochs = None
 
+    #: Share of the epochs that the best took after which a search without improvement ends.
+    _search_patience = 1 / 2
+
     def _draw_seed(self):
         # A fit that starts anew: what was found before is not of its network.
         vars(self).pop("_found_epochs", None)
@@ -64,6 +67,9 @@ class SearchedLength:
 
 class LabelLength(SearchedLength):
     """Train on single labels for the epochs that were asked for, or that a search advises."""
+
+    # Likelihoods rise and fall more evenly than the scores of predicted sets.
+    _search_patience = 1 / 3
 
     def _search_metric(self):
         return "valid_calibrated_likelihood", self._likelihood

@@ -156,9 +156,9 @@ def _score_epoch(callback, net, dataset, y=None):
     return scorer(model, dataset.inputs, model._labels_of(dataset.target))
 
 
-#: Of a search: epochs without improvement that are borne at least, and what is an improvement,
-#: as a share of the best value.
-LEAST_PATIENCE, LEAST_GAIN = 8, 2e-3
+#: Of a search: epochs without improvement that are borne at least, and what is an improvement, as
+#: shares of the best value and of the first, both of which it exceeds.
+LEAST_PATIENCE, LEAST_GAIN, LEAST_GAIN_OF_FIRST = 8, 2e-3, 1e-3
 
 
 class BestEpoch(Callback):
@@ -168,9 +168,9 @@ class BestEpoch(Callback):
     ----------
     monitor : str
         Name of a column of the history; the larger the better, except for "valid_loss".
-    patience : int or "half", optional
-        Number of epochs without improvement after which the net is exhausted; "half" is half of
-        those that the best took, and at least `LEAST_PATIENCE`.
+    patience : int or float, optional
+        Number of epochs without improvement after which the net is exhausted. A float, in a
+        search, is a share of those that the best took; at least `LEAST_PATIENCE` are borne then.
     """
 
     def __init__(self, monitor, patience=None):
@@ -187,19 +187,23 @@ class BestEpoch(Callback):
         value = -value if self.monitor == "valid_loss" else value
         value = -math.inf if math.isnan(value) else value
         epoch = net.history[-1, "epoch"]
-        if self.best_ is None or value > self.best_ + self._least_gain():
+        if self.best_ is None or value > self.best_ + self._least_gain(net):
             self.best_, self.best_epoch_ = value, epoch
             self.state_ = copy.deepcopy(net.module_.state_dict())
         elif self.patience is not None and epoch - self.best_epoch_ >= self._patience():
             net.exhausted_ = True
 
-    def _least_gain(self):
-        relative = self.patience == "half" and math.isfinite(self.best_)
-        return LEAST_GAIN * abs(self.best_) if relative else 0.0
+    def _least_gain(self, net):
+        if not isinstance(self.patience, float) or not math.isfinite(self.best_):
+            return 0.0
+        # Of a likelihood near zero, a share of itself is next to nothing.
+        first = net.history[0, self.monitor]
+        of_first = LEAST_GAIN_OF_FIRST * abs(first) if math.isfinite(first) else 0.0
+        return max(LEAST_GAIN * abs(self.best_), of_first)
 
     def _patience(self):
-        if self.patience == "half":
-            return max(self.best_epoch_ // 2, LEAST_PATIENCE)
+        if isinstance(self.patience, float):
+            return max(int(self.patience * self.best_epoch_), LEAST_PATIENCE)
         return self.patience
 
     def on_train_end(self, net, **kwargs):

@@ -184,7 +184,7 @@ class TrainingOptions(NamedTuple):
     max_epochs: int
     batch_size: int
     callbacks: Sequence | None
-    patience: int | str | None
+    patience: int | float | None
     device: str
     precision: str
     compile: bool
