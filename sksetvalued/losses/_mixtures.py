@@ -5,9 +5,8 @@ import torch
 
 from .._arrays import as_numbers
 from .._checks import check_number
-from ..operators._precision import at_least_float32, without_autocast
 from ._average_k import AverageKLoss
-from ._base import cross_entropy, reduce_loss, without_left_out
+from ._base import cross_entropy
 from ._noised import NoisedTopKHingeLoss
 
 __all__ = ["AverageKMixtureLoss", "NoisedMixtureLoss"]
@@ -235,24 +234,12 @@ class AverageKMixtureLoss(_Smoothing, AverageKLoss, name="two_head_mixture"):
         """Build the loss; the estimator gives the shares of the classes."""
         return super().from_estimator(cls._with_prior(supplied), loss_params)
 
-    def forward(self, input, target, sample_weight=None):
-        """Return the reduced loss; arguments are those of :class:`AverageKLoss`."""
-        loss = super().forward(input, target, sample_weight)
-        if self.cross_entropy == 1 and not self.smoothed_by:
-            return loss
-        target = target.long()
-        with without_autocast(input[1].device):
-            proposals = at_least_float32(without_left_out(input[1], sample_weight))
-            added = self._added(proposals, target)
-        return self.cross_entropy * loss + reduce_loss(added, self.reduction, sample_weight)
-
-    def _added(self, proposals, target):
-        """Return what the mixture adds to the two-head loss, of each sample."""
-        added = 0
+    def _losses(self, scores, proposals, target, sample_weight):
+        losses = super()._losses(scores, proposals, target, sample_weight)
         if self.cross_entropy < 1:
-            added = (1 - self.cross_entropy) * self.hinge.sample_losses(proposals, target)
+            hinge = self.hinge.sample_losses(proposals, target)
+            losses = torch.lerp(hinge, losses, self.cross_entropy)
         if self.smoothed_by:
-            own = cross_entropy(proposals, target)
-            change = self._towards_prior(proposals) - own
-            added = added + self.cross_entropy * self.smoothed_by * change
-        return added
+            change = self._towards_prior(proposals) - cross_entropy(proposals, target)
+            losses = losses + self.cross_entropy * self.smoothed_by * change
+        return losses
