@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from ._masks import ceil_to_dtype, row_blocks
+from ._masks import ceil_to_dtype, row_blocks, row_counts
 from ._validation import NO_WEIGHT
 
 #: A stream of unknown length is kept whole up to this many entries.
@@ -114,10 +114,10 @@ class AverageSizeSelector:
             self.weights = [np.ones(len(v)) for v in self.values[:-1]]
         column = np.ones(len(pool)) if weight is None else weight
         if weight is not None or self.weights:
-            self.weights.append(np.repeat(column, np.count_nonzero(keep, axis=1)))
+            self.weights.append(np.repeat(column, row_counts(keep)))
         if self.keep_rows:
             row = np.arange(self.rows_seen - len(pool), self.rows_seen, dtype=np.int32)
-            self.rows.append(np.repeat(row, np.count_nonzero(keep, axis=1)))
+            self.rows.append(np.repeat(row, row_counts(keep)))
             self.row_weights.append(column)
         self.n_kept += len(self.values[-1])
         if self.n_kept > 1.5 * max(self._capacity(), self.n_left_by_pruning):
@@ -332,7 +332,7 @@ class AverageSizeSelector:
 def _weight_of(mask, weight):
     if weight is None:
         return float(np.count_nonzero(mask))
-    return float(np.count_nonzero(mask, axis=1) @ weight)
+    return float(row_counts(mask) @ weight)
 
 
 def running_sums(weights):

@@ -7,7 +7,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from ._masks import row_blocks
+from ._masks import row_blocks, row_counts
 from ._sets import sets_of
 
 
@@ -245,7 +245,7 @@ def labels_of_sets(y_set, y_score, classes):
     for rows in row_blocks(y_set.shape):
         row, column = np.nonzero(y_set[rows])
         order = np.lexsort((column, y_score[rows][row, column], -row))[::-1]
-        ends = np.cumsum(np.count_nonzero(y_set[rows], axis=1))
+        ends = np.cumsum(row_counts(y_set[rows]))
         ordered = classes[column[order]]
         labels += [ordered[start:end] for start, end in zip(np.append(0, ends), ends)]
     return labels

@@ -5,6 +5,8 @@ from inspect import signature
 import numpy as np
 import scipy.sparse as sp
 
+from ._masks import row_counts
+
 
 def check_out(out, shape):
     """Raise unless `out` is None, "csr" or a bool array of `shape` that can be written to."""
@@ -83,7 +85,7 @@ def sets_of(model, X, out):
 def _as_csr(mask):
     """Return a dense mask as CSR, in a quarter of the time of scipy."""
     places = np.flatnonzero(mask)
-    sizes = np.count_nonzero(mask, axis=1)
+    sizes = row_counts(mask)
     columns = (places % mask.shape[1]).astype(np.int32)
     starts = np.concatenate([[0], np.cumsum(sizes)])
     return sp.csr_array((np.ones(len(places), dtype=bool), columns, starts), shape=mask.shape)
@@ -91,7 +93,7 @@ def _as_csr(mask):
 
 def set_sizes(y_set):
     """Return the number of classes in each set of a mask, dense or CSR."""
-    return np.diff(y_set.indptr) if sp.issparse(y_set) else np.count_nonzero(y_set, axis=1)
+    return np.diff(y_set.indptr) if sp.issparse(y_set) else row_counts(y_set)
 
 
 def in_set(y_set, columns):

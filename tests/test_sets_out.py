@@ -19,6 +19,7 @@ from sksetvalued import (
     predict_labels,
     predict_set,
 )
+from sksetvalued._masks import row_counts
 from sksetvalued.metrics import (
     SetReport,
     SetSizeDisplay,
@@ -229,3 +230,11 @@ def test_scorers_make_no_dense_mask(models, monkeypatch):
     assert set_coverage_scorer()(model, X, y) == set_coverage_score(y, sets)
     assert set_size_scorer()(model, X, y) == 2
     assert seen == [None, "csr", "csr"]
+
+
+@pytest.mark.parametrize("n_classes", [0, 1, 7, 256, (1 << 16) - 1, 1 << 16])
+def test_entries_of_a_mask_are_counted_by_row(n_classes):
+    mask = np.random.default_rng(0).uniform(size=(3, n_classes)) < 0.5
+    mask[1] = True
+    for each in (mask, mask[::-1, ::-2], np.asfortranarray(mask)):
+        np.testing.assert_array_equal(row_counts(each), [sum(row) for row in each.tolist()])

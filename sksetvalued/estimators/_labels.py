@@ -17,6 +17,7 @@ from torch.utils.data import Dataset
 
 from .. import training
 from .._arrays import as_labels, as_numbers, check_comparable
+from .._masks import row_counts
 from .._predict import labels_of_sets
 from .._sets import SetMask
 from .._validation import changed_parameters, warn_caller
@@ -526,7 +527,7 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
             mask = np.zeros(scores.shape, dtype=bool) if sets is None else sets.blank(n)
             self.rule_._mark_sets(scores, mask)
             if self.rule_._expects_sizes:
-                sizes.append(np.count_nonzero(mask, axis=1))
+                sizes.append(row_counts(mask))
             yield scores, mask
         if sizes:
             self.rule_._check_sizes(np.concatenate(sizes))

@@ -10,6 +10,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from .._masks import row_counts
 from .._predict import labels_of_sets
 from .._sets import collect_sets
 from ..inputs import Inputs
@@ -43,7 +44,7 @@ def top_labels(scores, sizes):
     ranks = largest.shape[1] - sizes.clip(1)
     last = np.take_along_axis(largest, ranks[:, None], axis=1)
     mask = scores >= np.where(sizes[:, None] > 0, last, np.inf)
-    tied = np.flatnonzero(np.count_nonzero(mask, axis=1) != sizes)
+    tied = np.flatnonzero(row_counts(mask) != sizes)
     mask[tied] = _first_in_order(scores[tied], sizes[tied])
     return mask
 

@@ -5,7 +5,7 @@ from numbers import Integral
 import numpy as np
 
 from .._average_size import AverageSizeSelector
-from .._masks import row_blocks
+from .._masks import row_blocks, row_counts
 from .._predict import set_scores, unwrap
 from .._validation import check_weights
 from ._intervals import band_half_width, check_level
@@ -276,7 +276,7 @@ def top_k_curve(y_score, columns, shares, limit):
         block, column = y_score[rows], columns[rows][:, None]
         true = np.take_along_axis(block, column, axis=1)
         ahead = (block > true) | ((block == true) & (np.arange(n_classes) > column))
-        ranks[rows] = np.count_nonzero(ahead, axis=1)
+        ranks[rows] = row_counts(ahead)
     ranks[columns < 0] = n_classes
     coverage = np.cumsum(np.bincount(ranks, weights=shares, minlength=n_classes))
     return np.arange(1, limit + 1), coverage[:limit]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .._masks import row_blocks
+from .._masks import row_blocks, row_counts
 from ._base import SetRule, check_error
 
 #: Row sums of probabilities may be this far from one.
@@ -79,5 +79,5 @@ class PointwiseError(SetRule):
     def _mark(self, rank_scores, mask):
         p, order, reached = self._reached(rank_scores)
         wanted = 1 - self._error - 8 * np.finfo(p.dtype).eps
-        n_short = np.count_nonzero(reached < wanted, axis=1)[:, None]
+        n_short = row_counts(reached < wanted)[:, None]
         np.put_along_axis(mask, order, np.arange(p.shape[1]) <= n_short, axis=1)
