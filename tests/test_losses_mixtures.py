@@ -76,6 +76,12 @@ def test_parts_add_up_by_their_weights():
     torch.testing.assert_close(one, expected)
 
 
+def test_the_hinge_follows_a_k_that_is_set_later():
+    changed = AverageKMixtureLoss(1.0, generator=0)
+    changed.k = 3.0
+    assert torch.equal(changed(PAIR, TARGET), AverageKMixtureLoss(3.0, generator=0)(PAIR, TARGET))
+
+
 def test_labels_are_smoothed_towards_the_prior():
     soft = 0.8 * F.one_hot(TARGET, 6) + 0.2 * PRIOR
     expected = F.cross_entropy(SCORES, soft)

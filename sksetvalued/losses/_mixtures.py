@@ -224,9 +224,13 @@ class AverageKMixtureLoss(_Smoothing, AverageKLoss, name="two_head_mixture"):
     ):
         super().__init__(k, alpha, reduction, ranking_head)
         self._set_smoothing(cross_entropy, label_smoothing, prior)
-        rank = max(1, round(k))
         self.hinge = NoisedMixtureLoss(
-            rank, 0.0, ranks, epsilon=epsilon, n_noise_samples=n_noise_samples, generator=generator
+            self._rank(),
+            0.0,
+            ranks,
+            epsilon=epsilon,
+            n_noise_samples=n_noise_samples,
+            generator=generator,
         )
 
     @classmethod
@@ -234,9 +238,14 @@ class AverageKMixtureLoss(_Smoothing, AverageKLoss, name="two_head_mixture"):
         """Build the loss; the estimator gives the shares of the classes."""
         return super().from_estimator(cls._with_prior(supplied), loss_params)
 
+    def _rank(self):
+        """Return the rank of the hinge."""
+        return max(1, round(self.k))
+
     def _losses(self, scores, proposals, target, sample_weight):
         losses = super()._losses(scores, proposals, target, sample_weight)
         if self.cross_entropy < 1:
+            self.hinge.k = self._rank()  # k may have been set since
             hinge = self.hinge.sample_losses(proposals, target)
             losses = torch.lerp(hinge, losses, self.cross_entropy)
         if self.smoothed_by:
