@@ -69,6 +69,16 @@ def test_a_search_ends_when_nothing_is_gained_for_a_third_of_its_length(values, 
     assert (clf.n_iter_, 100 - len([*given])) == (best, n_tried)
 
 
+def test_a_search_for_sets_of_labels_waits_for_half_of_its_length():
+    """With a third, the F1 of few samples ended it too soon."""
+    given = iter([*np.linspace(0.1, 1.0, 36), *[1.0] * 64])
+    clf = SparseTopClassifier(
+        batch_size=300, monitor=lambda y_true, y_score: next(given), random_state=0
+    )
+    assert clf.fit(X, np.eye(4, dtype=int)[NOISY]).n_iter_ == 36
+    assert 100 - len([*given]) == 54
+
+
 def test_a_fit_that_goes_on_takes_as_many_epochs_again():
     clf = classifier(warm_start=True).fit(X, NOISY)
     n = clf.n_iter_
