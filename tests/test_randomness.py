@@ -20,6 +20,7 @@ from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier,
 from sksetvalued._randomness import part_of_batch
 from sksetvalued.losses import NoisedTopKHingeLoss
 from sksetvalued.networks import MLP, ConvNet, DenseNet, Dropout, build_network
+from sksetvalued.networks._random import RectifiedDropout
 from sksetvalued.operators import instruction_set
 from sksetvalued.operators._dispatch import kernels
 
@@ -113,6 +114,33 @@ def test_the_same_entries_are_dropped_in_any_layout_and_in_parts():
     finally:
         part_of_batch.reset(token)
     assert torch.equal(part, whole[rows])
+
+
+@pytest.mark.parametrize("part", [None, (slice(1, 3), 4)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(4, 33), (4, 3, 5, 5)])
+def test_rectified_dropout_is_relu_and_then_dropout(shape, dtype, part):
+    """Entry by entry, with their gradients, also of zeros, of rows in parts and of any layout."""
+    x = torch.randn(shape, dtype=dtype)
+    x[0, :9] = 0
+    x = x[part[0]] if part else x
+    x = x.to(memory_format=torch.channels_last) if x.ndim == 4 else x.t().contiguous().t()
+    weight, found = torch.randn(x.shape, dtype=dtype), []
+    token = part_of_batch.set(part)
+    try:
+        for module in (
+            RectifiedDropout(0.3, generator=0),
+            nn.Sequential(nn.ReLU(), Dropout(0.3, generator=0)),
+        ):
+            for _ in range(2):
+                leaf = x.clone().requires_grad_()
+                y = module(leaf)
+                found.append((y.detach(), *torch.autograd.grad((weight * y).sum(), leaf)))
+            found.append((module.eval()(x),))
+    finally:
+        part_of_batch.reset(token)
+    for got, expected in zip(found[:3], found[3:], strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(got, expected, strict=True))
 
 
 @pytest.mark.parametrize("way", [copy.deepcopy, lambda d: pickle.loads(pickle.dumps(d))])
@@ -250,12 +278,12 @@ def test_going_on_goes_on_with_the_draws(go_on):
     clf = TopKClassifier(2, warm_start=True, lr_schedule=None, **DROPOUT).fit(X, y)
     twin = pickle.loads(pickle.dumps(clf))
     go_on = {"warm_start": "fit", "partial_fit": "partial_fit"}[go_on]
-    before = clf.net_.module_.backbone[2].generator.on(torch.device("cpu")).get_state()
+    before = clf.net_.module_.backbone[1].generator.on(torch.device("cpu")).get_state()
     getattr(clf, go_on)(X, y)
     with disturbed():
         getattr(twin, go_on)(X, y)
     assert same(weights(clf), weights(twin))
-    after = clf.net_.module_.backbone[2].generator.on(torch.device("cpu")).get_state()
+    after = clf.net_.module_.backbone[1].generator.on(torch.device("cpu")).get_state()
     assert not torch.equal(before, after)
 
 

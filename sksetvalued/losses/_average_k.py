@@ -3,7 +3,6 @@
 import math
 import os
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -19,11 +18,11 @@ from ._base import (
     check_scores_and_target,
     check_tensor,
     check_weights,
-    cross_entropy,
     holds_integers,
     reduce_loss,
     without_left_out,
 )
+from ._two_head import check_k, two_head
 
 __all__ = ["AssumeNegativeLoss", "AverageKLoss", "ExpectedPositiveLoss", "ROLELoss"]
 
@@ -143,7 +142,7 @@ def role_loss(input, target, estimates, k, beta=None, reduction="mean", sample_w
     """
     check_scores_and_target(input, target)
     check_weights(sample_weight, input)
-    _check_k(k, input)
+    check_k(k, input)
     _check_beta(beta)
     check_tensor(estimates, "estimates")
     if estimates.shape != input.shape:
@@ -158,14 +157,6 @@ def role_loss(input, target, estimates, k, beta=None, reduction="mean", sample_w
     return reduce_loss(losses, reduction, sample_weight)
 
 
-def _check_k(k, input):
-    check_number("k", k, 1, inclusive=True)
-    if k > input.shape[-1]:
-        raise ValueError(
-            f"k must lie in [1, {input.shape[-1]}], the number of classes of input, got {k!r}."
-        )
-
-
 def _check_beta(beta):
     if beta is not None:
         check_number("beta", beta, 0, inclusive=True)
@@ -175,141 +166,6 @@ def _weights_like(scores, sample_weight):
     if sample_weight is None:
         return scores.new_ones(scores.shape[0])
     return sample_weight.to(scores.dtype)
-
-
-def _lowest_of_largest(values, count):
-    """Return the least of the `count` largest entries of a vector."""
-    place = len(values) - count
-    if values.is_cpu and is_eager(values):
-        # A seventh of the time of torch's selection.
-        return float(np.partition(values.numpy(), place)[place])
-    return values.kthvalue(place + 1).values
-
-
-def _largest(values, count):
-    """Mark exactly `count` entries of a vector, the largest; among ties, the last ones."""
-    if count == 0:
-        return torch.zeros_like(values, dtype=torch.bool)
-    lowest = _lowest_of_largest(values, count)
-    marked = values >= lowest
-    if values.is_cpu and is_eager(values) and np.count_nonzero(marked.numpy()) == count:
-        return marked
-    above, tied = values > lowest, values == lowest
-    rank = tied.flip(0).cumsum(0).flip(0)
-    return above | (tied & (rank <= count - above.sum()))
-
-
-def _in_decreasing_order(values):
-    """Return the places of entries from the largest on; among ties, from the last on."""
-    return len(values) - 1 - values.flip(0).sort(descending=True, stable=True).indices
-
-
-def _largest_within(values, weights, budget, count):
-    """Mark the largest entries as long as their weights sum to at most `budget`.
-
-    Where values can be looked at, the `count` largest are sorted, or more if they are too few.
-    """
-    selects = values.is_cpu and is_eager(values) and 2 * count < len(values)
-    if selects:
-        lowest = _lowest_of_largest(values, count)
-        places = (~(values < lowest)).nonzero()[:, 0]
-        order = places[_in_decreasing_order(values[places])]
-    else:
-        order = _in_decreasing_order(values)
-    within = weights[order].cumsum(0) <= budget * (1 + 1e-9)
-    if selects and within[-1]:
-        return _largest_within(values, weights, budget, 4 * count)
-    return torch.zeros_like(values, dtype=torch.bool).scatter(0, order, within)
-
-
-def pseudo_positives(proposal_scores, target, k, sample_weight=None):
-    """Choose the candidate classes of a batch: the likeliest (k - 1) n_samples false ones.
-
-    Exactly ``floor((k - 1) n_samples)`` entries of the whole matrix of probabilities without
-    its true labels are chosen [1]_, eq. (5.11)-(5.12); among equal ones the last, reading
-    the matrix row by row. With weights, entries are taken in the same order as long as the
-    sum of their weights stays within ``(k - 1) sample_weight.sum()``.
-
-    Parameters
-    ----------
-    proposal_scores : Tensor of shape (n_samples, n_classes)
-    target : LongTensor of shape (n_samples,)
-    k : float, in [1, n_classes]
-    sample_weight : Tensor of shape (n_samples,), optional
-
-    Returns
-    -------
-    candidates : BoolTensor of shape (n_samples, n_classes)
-
-    References
-    ----------
-    .. [1] Garcin, "Loss functions for set-valued classification", thesis, 2023.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from sksetvalued.losses.functional import pseudo_positives
-    >>> scores = torch.tensor([[3.0, 2.9, 2.8], [9.0, 0.0, 0.0]])
-    >>> pseudo_positives(scores, torch.tensor([0, 0]), k=2)
-    tensor([[False,  True,  True],
-            [False, False, False]])
-    """
-    check_scores_and_target(proposal_scores, target)
-    check_weights(sample_weight, proposal_scores)
-    _check_k(k, proposal_scores)
-    return _candidates(proposal_scores, target, k, sample_weight)
-
-
-@torch.no_grad()
-def _candidates(proposal_scores, target, k, sample_weight):
-    n_samples, n_classes = proposal_scores.shape
-    # Log-probabilities keep the order where float32 probabilities are all zero. A false class
-    # of probability zero still comes before the true one.
-    values = at_least_float32(proposal_scores).log_softmax(1)
-    values = values.clamp_(min=torch.finfo(values.dtype).min)
-    values = values.scatter_(1, target.long()[:, None], -torch.inf).flatten()
-    if sample_weight is None:
-        chosen = _largest(values, _n_candidates(k, n_samples))
-    else:
-        weights = sample_weight if sample_weight.device.type == "mps" else sample_weight.double()
-        budget = (k - 1) * weights.sum()
-        weights = weights.repeat_interleave(n_classes)
-        chosen = _largest_within(values, weights, budget, math.ceil(2 * k * n_samples))
-        chosen = chosen & (values > -torch.inf)
-    return chosen.view(n_samples, n_classes)
-
-
-def _n_candidates(k, n_samples):
-    # The slack undoes the rounding of products such as (2.3 - 1) * 10.
-    return math.floor((k - 1) * n_samples * (1 + 1e-12))
-
-
-def _share(mask, count, sample_weight):
-    """Return what entries of a mask are multiplied by for a mean over samples to be their mean.
-
-    `count` is the number of entries of the mask, which weights replace. An empty mean is zero.
-    """
-    if sample_weight is None:
-        return len(mask) / max(count, 1)
-    weight = (mask.sum(1) * sample_weight).sum()
-    return torch.where(weight > 0, sample_weight.sum() / weight, 0)
-
-
-def _average_k(scores, proposal_scores, target, k, alpha, sample_weight):
-    own = target[:, None]
-    _check_k(k, proposal_scores)
-    candidates = _candidates(proposal_scores, target, k, sample_weight)
-    n_positive = _n_candidates(k, len(scores))
-    n_negative = scores.numel() - len(scores) - n_positive
-    others = (~candidates).scatter(1, own, False)
-    weight = None if sample_weight is None else sample_weight.to(scores.dtype)
-    positive = alpha * _share(candidates, n_positive, weight)
-    negative = alpha * _share(others, n_negative, weight)
-    positive = torch.as_tensor(positive, dtype=scores.dtype, device=scores.device)
-    share = torch.where(candidates, positive, negative).scatter(1, own, 1)
-    sign = torch.where(others, 1.0, -1.0).to(scores.dtype)
-    labels = torch.linalg.vecdot(F.softplus(sign * scores), share)
-    return cross_entropy(proposal_scores, target) + labels
 
 
 def _size_penalty(scores, k, beta, sample_weight):
@@ -454,7 +310,7 @@ class AverageKLoss(SetLoss, name="two_head"):
 
     def _losses(self, scores, proposals, target, sample_weight):
         """Return the terms of the samples, of which the loss is the weighted mean."""
-        return _average_k(scores, proposals, target, self.k, self.alpha, sample_weight)
+        return two_head(scores, proposals, target, self.k, self.alpha, sample_weight)
 
 
 class AssumeNegativeLoss(SetLoss, name="assume_negative"):
@@ -551,7 +407,7 @@ class ExpectedPositiveLoss(SetLoss, name="expected_positive"):
         if self.validate:
             check_scores_and_target(input, target)
             check_weights(sample_weight, input)
-        _check_k(self.k, input)
+        check_k(self.k, input)
         target = target.long()
         with without_autocast(input.device):
             scores = at_least_float32(without_left_out(input, sample_weight))

@@ -153,11 +153,12 @@ class NoisedMixtureLoss(_Smoothing, NoisedTopKHingeLoss, name="noised_mixture"):
         return f"{super().extra_repr()}, cross_entropy={self.cross_entropy!r}"
 
     def sample_losses(self, input, target):
-        losses = 0
+        if self.cross_entropy == 0:
+            return super().sample_losses(input, target)
+        losses = self._cross_entropy(input, target)
         if self.cross_entropy < 1:
-            losses = (1 - self.cross_entropy) * super().sample_losses(input, target)
-        if self.cross_entropy > 0:
-            losses = losses + self.cross_entropy * self._cross_entropy(input, target)
+            hinge = super().sample_losses(input, target)
+            losses = torch.lerp(hinge, losses, self.cross_entropy)
         return losses
 
     def _cross_entropy(self, input, target):

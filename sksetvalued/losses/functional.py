@@ -4,7 +4,6 @@ from ._average_k import (  # noqa: F401
     assume_negative_loss,
     average_k_loss,
     expected_positive_loss,
-    pseudo_positives,
     role_loss,
 )
 from ._imbalanced import focal_loss, ldam_loss, logit_adjusted_loss  # noqa: F401
@@ -21,3 +20,4 @@ from ._top_k import (  # noqa: F401
     convex_top_k_hinge_loss,
     top_k_hinge_loss,
 )
+from ._two_head import pseudo_positives  # noqa: F401

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from sksetvalued._checks import check_positive_integer
 from sksetvalued.inputs import SparseRows
-from sksetvalued.networks._random import EMPTY, Dropout, drawn
+from sksetvalued.networks._random import EMPTY, Dropout, RectifiedDropout, drawn
 from sksetvalued.networks._rows import BesideRows, RowLinear
 
 
@@ -51,11 +51,12 @@ class MLP(nn.Sequential):
         width = torch.Size(input_shape).numel()
         for n_units in hidden:
             layer = (nn.Linear if layers else RowLinear)(width, n_units, **EMPTY)
-            layers += [drawn(layer, generator), nn.ReLU()]
-            if dropout:
-                layers.append(Dropout(dropout, generator))
+            layers.append(drawn(layer, generator))
+            # One module for both, by the name of the second.
+            layers += [None, RectifiedDropout(dropout, generator)] if dropout else [nn.ReLU()]
             width = n_units
-        super().__init__(*layers)
+        named = ((str(i), layer) for i, layer in enumerate(layers) if layer is not None)
+        super().__init__(OrderedDict(named))
         self.skip = bool(skip)
         self.n_features = width + (torch.Size(input_shape).numel() if self.skip else 0)
 

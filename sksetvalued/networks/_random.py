@@ -40,6 +40,12 @@ def drawn(layer, generator=None):
     return layer
 
 
+def _shares(p):
+    """Return how many of 2**32 are dropped with probability `p`, and what others are scaled by."""
+    n_dropped = min(round(p * 2**32), 2**32 - 1)
+    return n_dropped, 2**32 / (2**32 - n_dropped)
+
+
 def draw_mask(x, p, generator):
     """Return a tensor like `x` that is zero with probability `p`, and 1 / (1 - p) elsewhere.
 
@@ -56,13 +62,12 @@ def draw_mask(x, p, generator):
 
 
 def _draw(x, p, generator):
-    n_dropped = min(round(p * 2**32), 2**32 - 1)
+    n_dropped, kept = _shares(p)
     mask = torch.empty_like(x, requires_grad=False)
-    kept = 2**32 / (2**32 - n_dropped)
     if choose("dropout", mask) == "cpu":
         # The kernel goes through the entries in their order, whatever the layout of x in memory.
         drawn = mask.contiguous()
-        kernels.draw_mask(draw_key(generator), mask.numel(), n_dropped, kept, drawn)
+        kernels.draw_mask(draw_key(generator), mask.numel(), n_dropped, kept, None, drawn)
         return mask.copy_(drawn)
     words = torch.empty((x.numel() + 1) // 2, dtype=torch.int64, device=x.device)
     words.random_(-(2**63), None, generator=generator)
@@ -123,3 +128,24 @@ class Dropout(nn.Module):
 
     def extra_repr(self):
         return f"p={self.p}"
+
+
+class RectifiedDropout(Dropout):
+    """Do what :class:`torch.nn.ReLU` and then :class:`Dropout` do, in one pass where a kernel can.
+
+    Parameters
+    ----------
+    p, generator
+        As of :class:`Dropout`.
+    """
+
+    def forward(self, x):
+        """Return the positive part of `x`, with entries dropped in training mode."""
+        if not (self.training and self.p) or part_of_batch.get() is not None:
+            return super().forward(torch.relu(x))
+        if choose("dropout", x) != "cpu":
+            return super().forward(torch.relu(x))
+        mask = torch.empty_like(x, memory_format=torch.contiguous_format, requires_grad=False)
+        key = draw_key(self.generator.on(x.device))
+        kernels.draw_mask(key, x.numel(), *_shares(self.p), x.contiguous(), mask)
+        return x * mask

@@ -126,10 +126,11 @@ def has_triton():
 def choose(operator, scores, target=None, *, rank=1):
     """Return who computes an operator now: "cpu", "triton" or "reference".
 
-    The operators are "noised", "smoothed", "projection", "top_k" and "dropout". `scores`, of shape
-    (n_samples, n_classes), are what a kernel is to read, as the gradient in a backward pass, and
-    so is `target`; whether its classes exist the kernel sees. `rank` counts from either end,
-    whichever is nearer, where the kernel can count from both.
+    The operators are "noised", "smoothed", "projection", "top_k", and, of which Triton has none,
+    "two_head" and "dropout". `scores`, of shape (n_samples, n_classes), are what a kernel is to
+    read, as the gradient in a backward pass, and so is `target`; whether its classes exist the
+    kernel sees. `rank` counts from either end, whichever is nearer, where the kernel can count
+    from both.
     """
     # The kernels read the memory. Asked first of all, so that graphs do not break at what follows.
     if not holds_its_values(scores):

@@ -12,13 +12,18 @@ INLINE Words mix(Words index, uint64_t key) {
 }
 
 // Write 0 with probability n_dropped / 2^32, and `kept` elsewhere, the same for any instruction
-// set. After 2^32 entries they repeat.
+// set; 0 also where `gate`, unless it is null, is not positive. After 2^32 entries they repeat.
 void draw_mask(const MaskArguments& a) {
   Words index;
   for (int l = 0; l < kLanes; ++l) index[l] = static_cast<uint32_t>(l);
   for (int64_t i = 0; i < a.n; i += kLanes, index += static_cast<uint32_t>(kLanes)) {
-    const Floats mask = mix(index, a.key) < a.n_dropped ? Floats{} : all(a.kept);
-    const int64_t n = a.n - i < kLanes ? a.n - i : kLanes;
-    memcpy(a.mask + i, &mask, sizeof(float) * static_cast<size_t>(n));
+    Floats mask = mix(index, a.key) < a.n_dropped ? Floats{} : all(a.kept);
+    const size_t size = sizeof(float) * static_cast<size_t>(a.n - i < kLanes ? a.n - i : kLanes);
+    if (a.gate) {
+      Floats gate = {};
+      memcpy(&gate, a.gate + i, size);
+      mask = gate > 0 ? mask : Floats{};
+    }
+    memcpy(a.mask + i, &mask, size);
   }
 }

@@ -97,11 +97,20 @@ struct SpreadArguments {
   float* result;
 };
 
+struct TwoHeadArguments {
+  const float *scores, *proposals;
+  const int64_t* target;
+  int64_t n_rows, n_classes, n_candidates;
+  float positive, negative;                  // weights of the candidates, and of the other classes
+  float *losses, *slopes, *proposal_slopes;  // slopes: null where they are not wanted
+};
+
 struct MaskArguments {
   uint64_t key;
   int64_t n;
   uint32_t n_dropped;
   float kept;
+  const float* gate;  // or null
   float* mask;
 };
 
@@ -119,6 +128,7 @@ struct Kernels {
   void (*project_gradient_rows)(const ProjectGradientArguments&);
   int64_t (*fenchel_young_rows)(const FenchelYoungArguments&);
   void (*spread_rows)(const SpreadArguments&);
+  int64_t (*two_head_rows)(const TwoHeadArguments&);
   void (*draw_mask)(const MaskArguments&);
 };
 

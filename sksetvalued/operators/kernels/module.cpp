@@ -218,14 +218,30 @@ PyObject* spread_rows(PyObject*, PyObject* args) {
   Py_RETURN_NONE;
 }
 
+PyObject* two_head_rows(PyObject*, PyObject* args) {
+  Address scores, proposals, target, losses, slopes, proposal_slopes;
+  Py_ssize_t n_rows, n_classes, n_candidates;
+  float positive, negative;
+  if (!PyArg_ParseTuple(args, "O&O&O&nnnffO&O&O&", find, &scores, find, &proposals, find, &target,
+                        &n_rows, &n_classes, &n_candidates, &positive, &negative, find, &losses,
+                        find, &slopes, find, &proposal_slopes))
+    return nullptr;
+  const TwoHeadArguments arguments = {scores, proposals, target, n_rows, n_classes, n_candidates,
+                                      positive, negative, losses, slopes, proposal_slopes};
+  int64_t n_bad = 0;
+  if (!unlocked([&] { n_bad = kernels->two_head_rows(arguments); })) return nullptr;
+  return PyLong_FromLongLong(n_bad);
+}
+
 PyObject* draw_mask(PyObject*, PyObject* args) {
-  Address mask;
+  Address gate, mask;
   unsigned long long key;
   unsigned int n_dropped;
   Py_ssize_t n;
   float kept;
-  if (!PyArg_ParseTuple(args, "KnIfO&", &key, &n, &n_dropped, &kept, find, &mask)) return nullptr;
-  const MaskArguments arguments = {key, n, n_dropped, kept, mask};
+  if (!PyArg_ParseTuple(args, "KnIfO&O&", &key, &n, &n_dropped, &kept, find, &gate, find, &mask))
+    return nullptr;
+  const MaskArguments arguments = {key, n, n_dropped, kept, gate, mask};
   if (!unlocked([&] { kernels->draw_mask(arguments); })) return nullptr;
   Py_RETURN_NONE;
 }
@@ -264,6 +280,7 @@ PyMethodDef methods[] = {
     {"project_gradient_rows", project_gradient_rows, METH_VARARGS, nullptr},
     {"fenchel_young_rows", fenchel_young_rows, METH_VARARGS, nullptr},
     {"spread_rows", spread_rows, METH_VARARGS, nullptr},
+    {"two_head_rows", two_head_rows, METH_VARARGS, nullptr},
     {"draw_mask", draw_mask, METH_VARARGS, nullptr},
     {"instruction_sets", instruction_sets, METH_NOARGS,
      "Return the instruction sets that this processor has, the one used at first in front."},

@@ -12,6 +12,7 @@
 #include "polynomials.hpp"
 #include "heads.hpp"
 #include "smoothed.hpp"
+#include "two_head.hpp"
 #include "sparse.hpp"
 #include "sparse_losses.hpp"
 
@@ -27,6 +28,7 @@ const Kernels kernels = {NAME,
                          project_gradient_rows,
                          fenchel_young_rows,
                          spread_rows,
+                         two_head_rows,
                          draw_mask};
 
 #undef LANES
