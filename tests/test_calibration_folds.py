@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy.sparse
 from skorch.callbacks import Callback
 
 from sksetvalued import AverageKClassifier
@@ -183,12 +184,20 @@ def test_which_samples_set_the_threshold_by_default():
 
 
 @pytest.mark.parametrize(
-    ("folds", "n", "n_seen"),
-    [("auto", 1200, 1200), ("auto", 4500, 1800), ("auto", 10500, 2100), (3, 4500, 4500)],
+    ("folds", "n_columns", "n", "n_seen"),
+    [
+        ("auto", 1, 1200, 1200),
+        ("auto", 1, 4500, 1800),
+        ("auto", 1, 10500, 2100),
+        ("auto", 1000, 4500, 3600),
+        (3, 1, 4500, 4500),
+    ],
 )
-def test_of_many_samples_as_many_folds_are_used_as_hold_out_enough(folds, n, n_seen):
-    data = np.arange(n)[:, None] % 7
-    noisy = (data[:, 0] > 2) ^ (np.arange(n) % 3 == 0)  # such as a few steps learn
+def test_of_many_samples_as_many_folds_are_used_as_hold_out_enough(folds, n_columns, n, n_seen):
+    column = np.arange(n) % 7
+    data = scipy.sparse.csr_matrix((column, (range(n), np.zeros(n, int))), (n, n_columns))
+    data = data.toarray() if n_columns == 1 else data
+    noisy = (column > 2) ^ (np.arange(n) % 3 == 0)  # such as a few steps learn
     clf = classifier(patience=1, batch_size=1000, lr=0.1, calibration_folds=folds).fit(data, noisy)
     assert clf.rule_.n_samples_seen_ == n_seen
 

@@ -21,8 +21,8 @@ ALPHA = 0.1
 #: Share of the data that is held out for the threshold where a search holds none out.
 CALIBRATION_SHARE = 0.1
 
-#: Folds that "auto" makes, of which it takes the first that hold out so many samples together.
-FOLDS, ENOUGH_HELD_OUT = 5, 1200
+#: Folds that "auto" makes, of which it takes the first that hold out enough samples together.
+FOLDS = 5
 
 #: Epochs after which networks of more and of fewer samples would be alike after equally many.
 EPOCHS_ALIKE = 150
@@ -85,8 +85,9 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
         sharp as theirs, and the threshold allows for what its sets of training samples show to
         differ; each takes the time of a fit. Held-out sparse rows are scored without the columns
         that no row of the training has. "auto", with ``calibration_fraction="auto"`` and where
-        `max_epochs` is searched, is five, of which as many are used as hold out 1,200 samples:
-        all of 1,000 samples, two of 5,000, one of 10,000 and more. None: no folds.
+        `max_epochs` is searched, is five, of which as many are used as hold out 1,200 samples
+        (all of 1,000 samples, two of 5,000, one of 10,000 and more), and 3,000 where there are
+        many columns, as in texts, whose few epochs cost little. None: no folds.
     {training}
 
     Attributes
@@ -253,7 +254,7 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
         rule, seen = self._open_rule(), []
         if self.calibration_folds == "auto":
             held_out = np.cumsum([len(out) for _, out in folds])
-            folds = folds[: np.searchsorted(held_out, ENOUGH_HELD_OUT) + 1]
+            folds = folds[: np.searchsorted(held_out, self._recipe.enough_held_out) + 1]
         for kept, out in folds:
             if not trained:
                 data = self._training_set(inputs, target, weight, kept, True)

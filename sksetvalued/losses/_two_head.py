@@ -36,9 +36,6 @@ def _largest(values, count):
     if count == 0:
         return torch.zeros_like(values, dtype=torch.bool)
     lowest = _lowest_of_largest(values, count)
-    marked = values >= lowest
-    if values.is_cpu and is_eager(values) and np.count_nonzero(marked.numpy()) == count:
-        return marked
     above, tied = values > lowest, values == lowest
     rank = tied.flip(0).cumsum(0).flip(0)
     return above | (tied & (rank <= count - above.sum()))

@@ -38,6 +38,8 @@ class Recipe(NamedTuple):
         Whether held-out samples find the number of epochs.
     n_batches, largest_batch : int
         "auto" makes about so many batches of the samples, of about so many at most.
+    enough_held_out : int
+        Samples that the networks of folds hold out for a threshold, where the length is searched.
     """
 
     max_epochs: int
@@ -51,6 +53,7 @@ class Recipe(NamedTuple):
     searched: bool = False
     n_batches: int = 32
     largest_batch: int = 256
+    enough_held_out: int = 0
 
     def epochs(self, n_batches):
         """Return the number of epochs of so many batches."""
@@ -81,11 +84,17 @@ def most_epochs(n_batches):
     return max(min(MOST_EPOCHS, MOST_UPDATES // n_batches), 10)
 
 
-#: On wide tables batches are smaller, one hidden layer is enough, and dropout stays however many
-#: the samples.
-WIDE_PERCEPTRON = Recipe(50, 4e-3, "averaged", 0.1, dropout=0.3, searched=True)
+#: On wide tables batches are smaller, one hidden layer is enough, dropout stays however many the
+#: samples, and epochs are few, so that the networks of more folds cost little.
+WIDE_PERCEPTRON = Recipe(
+    50, 4e-3, "averaged", 0.1, dropout=0.3, searched=True, enough_held_out=3000
+)
 PERCEPTRON = WIDE_PERCEPTRON._replace(
-    hidden=(256, 256), dropout_slope=40, n_batches=16, largest_batch=512
+    hidden=(256, 256),
+    dropout_slope=40,
+    n_batches=16,
+    largest_batch=512,
+    enough_held_out=1200,
 )
 CONVNET = Recipe(16, 1e-2, "one_cycle", 0.01, dropout=0.3, updates=1250, largest_batch=64)
 TABLE_MODULE = Recipe(50, 3e-3, "cosine", 0.1)
