@@ -3,6 +3,7 @@
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import methodcaller
 
 from scipy.sparse import issparse
 from scipy.stats import loguniform
@@ -11,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, KFold, RandomizedSearchCV, ShuffleSplit
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from sksetvalued import AverageKClassifier, TopKClassifier
 from sksetvalued.metrics import top_k_scorer
@@ -75,8 +76,14 @@ def perceptron(task, X, seed):
     return _scaled(MLPClassifier((256,), random_state=seed), X)
 
 
+def _densified(model, X):
+    """Put a step before a model that takes no sparse rows."""
+    dense = FunctionTransformer(methodcaller("toarray"), accept_sparse=True)
+    return make_pipeline(dense, model) if issparse(X) else model
+
+
 def boosting(task, X, seed):
-    return HistGradientBoostingClassifier(random_state=seed)
+    return _densified(HistGradientBoostingClassifier(random_state=seed), X)
 
 
 def forest(task, X, seed):
@@ -87,7 +94,7 @@ def realmlp(task, X, seed):
     """Tuned defaults of a perceptron for tables, with its own preparation of the columns."""
     from pytabkit import RealMLP_TD_Classifier
 
-    return RealMLP_TD_Classifier(device="cpu", n_threads=1, random_state=seed)
+    return _densified(RealMLP_TD_Classifier(device="cpu", n_threads=1, random_state=seed), X)
 
 
 def _ours(cls, **params):
