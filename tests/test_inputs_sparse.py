@@ -129,6 +129,20 @@ def test_other_networks_are_given_dense_rows():
     assert len(seen) == 2
 
 
+@pytest.mark.parametrize(("density", "n_zeros"), [(0.2, 0), (0.4, 0), (0.4, 450)])
+def test_a_matrix_that_is_hardly_sparse_is_a_dense_table(density, n_zeros):
+    """Its columns are centred; zeros that are stored count for nothing."""
+    X = sp.random(300, 10, density=density, format="csr", random_state=0)
+    X.data -= 7
+    X.data[:n_zeros] = 0
+    y = np.arange(300) % N_CLASSES
+    clf = TopKClassifier(k=2, max_epochs=2, lr=0.01, random_state=0)
+    dense = clf.fit(X.toarray(), y).decision_function(X)
+    sparse = clf.fit(X, y).decision_function(X)
+    assert np.array_equal(sparse, dense) == (X.count_nonzero() >= 900)
+    np.testing.assert_array_equal(clf.decision_function(X.toarray()), sparse)
+
+
 @pytest.mark.parametrize("density", [0.04, 0.06])
 def test_only_few_values_are_worth_it(density):
     X = sp.random(50, 200, density=density, format="csr", random_state=0)

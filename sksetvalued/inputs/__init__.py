@@ -15,7 +15,15 @@ from ._mapped import MappedInputs, is_mapped
 from ._named import NamedInputs, NamedTensors, is_image, plain_sample, same_form
 from ._paths import PathInputs
 from ._streams import Stream, StreamInputs, stream_remedy
-from ._tables import WIDE, ArrayInputs, NormalizedRows, SparseInputs, SparseRows, arcsinh
+from ._tables import (
+    DENSE_FROM,
+    WIDE,
+    ArrayInputs,
+    NormalizedRows,
+    SparseInputs,
+    SparseRows,
+    arcsinh,
+)
 from ._torch_datasets import DatasetInputs, check_pairs, dataset_targets
 
 __all__ = [
@@ -208,11 +216,15 @@ def table_inputs(X, dtype=None, keep_sparse=False):
     Parameters
     ----------
     X : ndarray or CSR matrix of shape (n_samples, n_features)
+        A matrix of which a share of `DENSE_FROM` is not zero is taken for a dense table, whose
+        columns can be centred.
     dtype : torch.dtype, optional
         Type of the batches.
     keep_sparse : bool, default=False
         Whether the network can take batches that are sparse.
     """
     if sp.issparse(X):
-        return SparseInputs(X, dtype, keep_sparse)
+        if X.count_nonzero() < DENSE_FROM * np.prod(X.shape, dtype=float):
+            return SparseInputs(X, dtype, keep_sparse)
+        X = X.toarray()
     return MappedInputs(X, dtype) if is_mapped(X) else ArrayInputs(np.asarray(X), dtype)

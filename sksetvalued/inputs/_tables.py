@@ -18,6 +18,10 @@ AT_ONCE = 1 << 14
 #: Tables of more columns, as of texts, are wide.
 WIDE = 500
 
+#: Share of the entries that are not zero from which on a sparse matrix is rather a dense table, as
+#: for scikit-learn's ColumnTransformer.
+DENSE_FROM = 0.3
+
 #: Deviations from the median, of a normal column, up to which columns are hardly bent.
 BENT_FROM = 3.0
 
