@@ -52,20 +52,26 @@ def test_a_found_length_is_that_of_a_fit_of_this_length():
 
 
 @pytest.mark.parametrize(
-    ("values", "best", "n_tried"),
+    ("values", "batch_size", "best", "n_tried"),
     [
         # Less than a thousandth of the first value is no gain, however near to zero the best is.
-        ([-10, -0.1, *np.linspace(-0.095, -0.05, 98)], 2, 10),
+        ([-10, -0.1, *np.linspace(-0.095, -0.05, 98)], 30, 2, 10),
         # Nor is less than two thousandths of the best.
-        ([-1.0, -1.0 + 2.1e-3, *[-1.0 + 4e-3] * 98], 2, 10),
+        ([-1.0, -1.0 + 2.1e-3, *[-1.0 + 4e-3] * 98], 30, 2, 10),
         # The longer a search improves, the longer it waits.
-        ([*np.linspace(-10, -1, 36), *[-1.0] * 64], 36, 48),
-        ([-math.inf, -1.0, *[-0.9] * 98], 3, 11),
+        ([*np.linspace(-10, -1, 36), *[-1.0] * 64], 30, 36, 48),
+        ([-math.inf, -1.0, *[-0.9] * 98], 30, 3, 11),
+        # And the fewer batches its epochs have: forty at least.
+        ([-10, -0.1, *[-0.1] * 98], 80, 2, 16),
+        ([-10, -0.1, *[-0.1] * 98], 300, 2, 42),
     ],
 )
-def test_a_search_ends_when_nothing_is_gained_for_a_third_of_its_length(values, best, n_tried):
+def test_a_search_ends_when_nothing_is_gained_for_a_third_of_its_length(
+    values, batch_size, best, n_tried
+):
     given = iter(values)
-    clf = classifier(batch_size=300, monitor=lambda y_true, y_score: next(given)).fit(X, NOISY)
+    clf = classifier(batch_size=batch_size, monitor=lambda y_true, y_score: next(given))
+    clf.fit(X, NOISY)
     assert (clf.n_iter_, 100 - len([*given])) == (best, n_tried)
 
 
@@ -73,7 +79,7 @@ def test_a_search_for_sets_of_labels_waits_for_half_of_its_length():
     """With a third, the F1 of few samples ended it too soon."""
     given = iter([*np.linspace(0.1, 1.0, 36), *[1.0] * 64])
     clf = SparseTopClassifier(
-        batch_size=300, monitor=lambda y_true, y_score: next(given), random_state=0
+        batch_size=30, monitor=lambda y_true, y_score: next(given), random_state=0
     )
     assert clf.fit(X, np.eye(4, dtype=int)[NOISY]).n_iter_ == 36
     assert 100 - len([*given]) == 54

@@ -156,9 +156,10 @@ def _score_epoch(callback, net, dataset, y=None):
     return scorer(model, dataset.inputs, model._labels_of(dataset.target))
 
 
-#: Of a search: epochs without improvement that are borne at least, and what is an improvement, as
-#: shares of the best value and of the first, both of which it exceeds.
-LEAST_PATIENCE, LEAST_GAIN, LEAST_GAIN_OF_FIRST = 8, 2e-3, 1e-3
+#: Of a search: epochs without improvement, and batches in them, that are borne at least; and what
+#: is an improvement, as shares of the best value and of the first, both of which it exceeds.
+LEAST_PATIENCE, LEAST_BATCHES = 8, 40
+LEAST_GAIN, LEAST_GAIN_OF_FIRST = 2e-3, 1e-3
 
 
 class BestEpoch(Callback):
@@ -170,7 +171,8 @@ class BestEpoch(Callback):
         Name of a column of the history; the larger the better, except for "valid_loss".
     patience : int or float, optional
         Number of epochs without improvement after which the net is exhausted. A float, in a
-        search, is a share of those that the best took; at least `LEAST_PATIENCE` are borne then.
+        search, is a share of those that the best took; at least `LEAST_PATIENCE` are borne then,
+        and as many as have `LEAST_BATCHES`: an epoch of few samples changes little.
     """
 
     def __init__(self, monitor, patience=None):
@@ -190,7 +192,7 @@ class BestEpoch(Callback):
         if self.best_ is None or value > self.best_ + self._least_gain(net):
             self.best_, self.best_epoch_ = value, epoch
             self.state_ = copy.deepcopy(net.module_.state_dict())
-        elif self.patience is not None and epoch - self.best_epoch_ >= self._patience():
+        elif self.patience is not None and epoch - self.best_epoch_ >= self._patience(net):
             net.exhausted_ = True
 
     def _least_gain(self, net):
@@ -201,10 +203,13 @@ class BestEpoch(Callback):
         of_first = LEAST_GAIN_OF_FIRST * abs(first) if math.isfinite(first) else 0.0
         return max(LEAST_GAIN * abs(self.best_), of_first)
 
-    def _patience(self):
-        if isinstance(self.patience, float):
-            return max(int(self.patience * self.best_epoch_), LEAST_PATIENCE)
-        return self.patience
+    def _patience(self, net):
+        if not isinstance(self.patience, float):
+            return self.patience
+        least = max(
+            LEAST_PATIENCE, math.ceil(LEAST_BATCHES / net.history[-1, "train_batch_count"])
+        )
+        return max(int(self.patience * self.best_epoch_), least)
 
     def on_train_end(self, net, **kwargs):
         if self.state_ is not None:
