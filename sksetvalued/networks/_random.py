@@ -141,9 +141,8 @@ class RectifiedDropout(Dropout):
 
     def forward(self, x):
         """Return the positive part of `x`, with entries dropped in training mode."""
-        if not (self.training and self.p) or part_of_batch.get() is not None:
-            return super().forward(torch.relu(x))
-        if choose("dropout", x) != "cpu":
+        drops = self.training and self.p
+        if not drops or part_of_batch.get() is not None or choose("dropout", x) != "cpu":
             return super().forward(torch.relu(x))
         mask = torch.empty_like(x, memory_format=torch.contiguous_format, requires_grad=False)
         key = draw_key(self.generator.on(x.device))
