@@ -96,9 +96,10 @@ the share of exact zeros in the output: projections on the top-K simplex with th
   try. The sets were halved when all six had been looked at.
 - Tried on the same three, three seeds, and not built so far: half of each loss. Predicted sizes
   have a micro-F1 of 50.3, 78.0 and 65.7 (64.7 in the mean), one threshold a macro-F1 of 42.7,
-  78.6 and 43.2 (54.8 in the mean; sparse_top alone 53.0, bce 53.8), and 55 to 93 % of the projections are zero. Its
-  probabilities would be those of bce rather than projections: on yeast they are off by 0.05 in
-  the mean, by 0.02 with bce. How long it trains where labels are many was not measured.
+  78.6 and 43.2 (54.8 in the mean; sparse_top alone 53.0, bce 53.8), and 55 to 93 % of the
+  projections are zero. Its probabilities would be those of bce rather than projections: on yeast
+  they are off by 0.05 in the mean, by 0.02 with bce. How long it trains where labels are many was
+  not measured.
 - What the threshold compares are probabilities; with sparsemax, expected shares times the
   expected number of labels; with bce, scores. Until all six sets were measured with it, it was
   the scores less the threshold of their projection of average size, which tie at the top: on
