@@ -5,6 +5,7 @@ import itertools
 import math
 import pickle
 
+import numpy as np
 import pytest
 import torch
 from entmax import sparsemax_loss as entmax_loss
@@ -94,6 +95,32 @@ def test_gradients_are_projections_minus_targets(n_classes):
     torch.testing.assert_close(grad, sparsemax(scores.detach()) - one_hot)
 
 
+@pytest.mark.parametrize("margin", [0.5, 1.0, 8.0])
+@pytest.mark.parametrize("loss", [SparseTopLoss, SparsemaxLoss])
+def test_the_margin_is_the_weight_of_the_squared_norm(loss, margin):
+    scores, target = draw(20, 7, scale=2 * margin)
+    target[:, 0] = 1
+    size = target.sum(1) if loss is SparseTopLoss else torch.ones(20)
+    p = target * (size / target.sum(1))[:, None]
+    rows = scores.numpy() / margin
+    q = torch.as_tensor(
+        np.concatenate([project_by_bisection(r, k) for r, k in zip(rows[:, None], size.tolist())])
+    )
+    # m Omega, and its conjugate, whose maximum is at the projection of s / m.
+    expected = (scores * (q - p)).sum(1) + margin * ((p**2).sum(1) - (q**2).sum(1)) / 2
+    scores.requires_grad_()
+    got = loss("none", margin)(scores, target)
+    torch.testing.assert_close(got, expected.double())
+    (grad,) = torch.autograd.grad(got.sum(), scores)
+    torch.testing.assert_close(grad, (q - p).double())
+
+
+@pytest.mark.parametrize("margin", [0, -1.0, float("nan"), float("inf")])
+def test_a_margin_that_is_none_is_named(margin):
+    with pytest.raises(ValueError, match=r"margin must be finite and above 0"):
+        SparseTopLoss(margin=margin)
+
+
 def test_with_one_label_sparse_top_is_sparsemax():
     scores, _ = draw(5, 7)
     one_hot = torch.nn.functional.one_hot(torch.arange(5), 7)
@@ -112,14 +139,15 @@ def test_convex_and_non_negative_along_random_segments(name):
     assert (loss(a, target) >= 0).all()
 
 
-def test_sparse_top_is_zero_exactly_when_labels_lead_by_one():
+@pytest.mark.parametrize("margin", [1, 2.5])
+def test_sparse_top_is_zero_exactly_when_labels_lead_by_the_margin(margin):
     scores, target = draw(2000, 4, scale=1.5)
     keep = (target.sum(1) > 0) & (target.sum(1) < 4)
     scores, target = scores[keep], target[keep].bool()
     worst = scores.masked_fill(~target, torch.inf).amin(1)
     rival = scores.masked_fill(target, -torch.inf).amax(1)
-    loss = SparseTopLoss(reduction="none")(scores, target)
-    assert torch.equal(loss == 0, worst >= rival + 1)
+    loss = SparseTopLoss("none", margin)(scores, target)
+    assert torch.equal(loss == 0, worst >= rival + margin)
     assert 20 < (loss == 0).sum() < len(loss) - 20
     # On the edge itself.
     edge = SparseTopLoss()(torch.tensor([[2.0, 2.5, 1.0]]), torch.tensor([[1, 1, 0]]))
@@ -156,6 +184,9 @@ def test_reductions_weights_and_function_twins_agree(name):
         assert torch.equal(twin(scores, target, reduction=reduction), expected)
         expected = LOSSES[name](reduction=reduction)(scores, target, weight)
         assert torch.equal(twin(scores, target, reduction, sample_weight=weight), expected)
+    if name != "bce":
+        expected = LOSSES[name](margin=3.0)(scores, target)
+        assert torch.equal(twin(scores, target, margin=3.0), expected)
 
 
 @names

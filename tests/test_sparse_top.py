@@ -100,6 +100,24 @@ def test_learns_labels_that_are_half_spaces(loss, size):
     assert score > (0.75 if (size, loss) == ("threshold", "sparsemax") else 0.85)
 
 
+def test_the_margin_is_8_and_1_gives_the_loss_of_the_thesis(data, fitted):
+    scores = fitted.decision_function(data[0])
+    same = quick(max_epochs=20, margin=8).fit(*data).decision_function(data[0])
+    np.testing.assert_array_equal(same, scores)
+    own = quick(loss=SparseTopLoss()).fit(*data).decision_function(data[0])
+    np.testing.assert_array_equal(quick(margin=1).fit(*data).decision_function(data[0]), own)
+    # Scores are told in units of the margin.
+    with torch.no_grad():
+        x = torch.as_tensor(data[0], dtype=torch.float32, device=fitted.net_.device)
+        raw = fitted.net_.module_(x)[:, : len(fitted.classes_)].cpu().numpy()
+    np.testing.assert_allclose(8 * scores, raw, rtol=1e-4, atol=1e-5)
+
+
+def test_a_margin_that_a_loss_has_not_is_warned_of(data):
+    with pytest.warns(UserWarning, match=r"margin=2 has no effect on loss='bce'"):
+        quick(loss="bce", margin=2, max_epochs=1).fit(*data)
+
+
 def test_torch_criteria_are_losses(data):
     X, Y = data
     for loss in (torch.nn.BCEWithLogitsLoss, torch.nn.MultiLabelSoftMarginLoss()):
@@ -727,6 +745,7 @@ def test_warm_start_goes_on(data):
     assert not np.array_equal(clf.decision_function(X), before)
 
 
+@pytest.mark.filterwarnings("error:.*of the calibration sets are empty")
 @pytest.mark.parametrize("size", ["predicted", "threshold", 2])
 def test_the_monitor_is_the_micro_f1_of_the_validation_part(data, size):
     X, Y = data

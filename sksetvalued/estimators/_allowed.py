@@ -284,6 +284,7 @@ PARAMS = {
     "loss_params": _are_arguments_of_losses,
     "lr": _auto_or(is_number),
     "lr_schedule": _is_schedule,
+    "margin": optional(is_number),
     "max_epochs": _auto_or(is_size),
     "max_margin": optional(is_number),
     "monitor": is_name,

@@ -252,9 +252,34 @@ class DeepEstimator(TakesSamples, BaseEstimator):
 
     _targets = "label"
 
+    #: Parameters of the estimator that are arguments of losses.
+    _loss_parameters = ()
+
     def _loss_supplies(self, n_samples):
         """Return what the loss may ask for, by argument name."""
-        raise NotImplementedError
+        set_here = {name: getattr(self, name) for name in self._loss_parameters}
+        return {name: value for name, value in set_here.items() if value is not None} | {
+            "class_counts": self.class_counts_,
+            "n_samples": n_samples,
+            "n_classes": len(self.classes_),
+        }
+
+    def _warn_of_unused(self):
+        """Warn of parameters that were set and that the loss does not have, or gives no weight."""
+        for name in self._loss_parameters:
+            value = getattr(self, name)
+            why = None if value is None else self._why_unused(name)
+            if why is not None:
+                warn_caller(
+                    f"{name}={value!r} has no effect on loss={self.loss!r}, {why}",
+                    UserWarning,
+                )
+
+    def _why_unused(self, name):
+        """Return why a parameter of losses has no effect, or None if it has one."""
+        if not training.accepts(self.loss, name, self._targets):
+            return "which has no such argument: leave it None, or choose another loss."
+        return None
 
     def _criterion(self, n_samples, generator=None):
         """Return the criterion that trains the network on so many samples."""

@@ -55,6 +55,7 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
         self : object
         """
         with self._fitting() as resume:
+            self._warn_of_unused()
             inputs, y, weight = self._check_data(X, y, sample_weight, first=resume is None)
             if resume is None:
                 self.largest_size_ = int(np.diff(y.indptr).max())
@@ -95,6 +96,8 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
         """
         first = not hasattr(self, "net_")
         with self._fitting(in_pieces=True):
+            if first:
+                self._warn_of_unused()
             given = None if classes is None else as_labels(classes, "classes")
             if (
                 not first
@@ -252,14 +255,6 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
         weight = self._training_weights(weight, indices)
         inputs = inputs.subset(indices, training=training)
         return TrainingSet(inputs, SparseInputs(y[indices], torch.float32), weight)
-
-    def _loss_supplies(self, n_samples):
-        n_classes = len(self.classes_)
-        return {
-            "class_counts": self.class_counts_,
-            "n_samples": n_samples,
-            "n_classes": n_classes,
-        }
 
     def _as_of(self, net, inputs):
         model = super()._as_of(net, inputs)

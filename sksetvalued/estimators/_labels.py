@@ -312,34 +312,16 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
 
     # -- the loss and the rule --------------------------------------------------------------
 
-    #: Parameters of the estimator that are arguments of losses.
-    _loss_parameters = ()
-
-    def _warn_of_unused(self):
-        """Warn of parameters that were set and that the loss does not have, or gives no weight."""
+    def _why_unused(self, name):
         mixed = training.accepts(self.loss, "cross_entropy")
-        idle = IDLE.get(self.cross_entropy, ()) if mixed else ()
-        for name in self._loss_parameters:
-            value, why = getattr(self, name), None
-            if not training.accepts(self.loss, name):
-                why = "which has no such argument: leave it None, or choose another loss."
-            elif name in idle:
-                why = f"with cross_entropy={self.cross_entropy}: leave it None, or change that."
-            if value is not None and why is not None:
-                warn_caller(
-                    f"{name}={value!r} has no effect on loss={self.loss!r}, {why}",
-                    UserWarning,
-                )
+        if mixed and name in IDLE.get(self.cross_entropy, ()):
+            return f"with cross_entropy={self.cross_entropy}: leave it None, or change that."
+        return super()._why_unused(name)
 
     def _loss_supplies(self, n_samples):
-        """Return what a loss may ask for."""
-        n_classes = len(self.classes_)
-        set_here = {name: getattr(self, name) for name in self._loss_parameters}
-        return {name: value for name, value in set_here.items() if value is not None} | {
-            "k": min(self.k, n_classes - 1),
+        return super()._loss_supplies(n_samples) | {
+            "k": min(self.k, len(self.classes_) - 1),
             "class_counts": self._positive_counts,
-            "n_samples": n_samples,
-            "n_classes": n_classes,
         }
 
     def _rule(self):

@@ -10,6 +10,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from .._average_size import average_size_threshold
 from .._masks import row_counts
 from .._predict import labels_of_sets
 from .._sets import collect_sets
@@ -22,6 +23,10 @@ from ._docs import with_training_parameters
 from ._label_sets import DeepLabelSetClassifier
 from ._marginals import label_proba, label_rank, link_of
 from ._plain_state import PlainState
+
+#: Margin of the projections where none is set, chosen among powers of two on three real sets
+#: (``benchmarks/multilabel.md``).
+MARGIN = 8.0
 
 
 def top_labels(scores, sizes):
@@ -84,8 +89,12 @@ class SparseTopClassifier(PlainState, DeepLabelSetClassifier, rule=AverageK):
           criteria have their scores compared; "sparsemax", which has no probabilities, the
           shares of the labels in one unit, times the expected number of labels.
         - an int: so many labels for every sample.
+    margin : float, default=None
+        How far the labels of a sample are to score above the others with "sparse_top" and
+        "sparsemax"; scores are told, and projected, in units of it. None: 8. With 1 the losses
+        are those of [1]_. A larger one makes training longer, and outputs nearer to 0 and 1.
     loss_params : dict, default=None
-        Arguments of the loss.
+        Further arguments of the loss.
     calibration_fraction : float in (0, 1) or None, default=0.1
         With ``size="threshold"``, share of the samples held out by `fit` to calibrate it. None
         trains on everything and calibrates on the same data; follow it by `calibrate`.
@@ -150,6 +159,7 @@ class SparseTopClassifier(PlainState, DeepLabelSetClassifier, rule=AverageK):
             StrOptions({"predicted", "threshold"}),
             Interval(Integral, 0, None, closed="left"),
         ],
+        "margin": [Interval(Real, 0, None, closed="neither"), None],
         "calibration_fraction": [Interval(Real, 0, 1, closed="neither"), None],
     }
 
@@ -158,6 +168,7 @@ class SparseTopClassifier(PlainState, DeepLabelSetClassifier, rule=AverageK):
         *,
         loss="sparse_top",
         size="predicted",
+        margin=None,
         loss_params=None,
         calibration_fraction=0.1,
         **training,
@@ -165,10 +176,17 @@ class SparseTopClassifier(PlainState, DeepLabelSetClassifier, rule=AverageK):
         super().__init__(**training)
         self.loss = loss
         self.size = size
+        self.margin = margin
         self.loss_params = loss_params
         self.calibration_fraction = calibration_fraction
 
+    _loss_parameters = ("margin",)
+
     # -- training ---------------------------------------------------------------------------
+
+    def _loss_supplies(self, n_samples):
+        # The losses alone have another default, that of the thesis.
+        return {"margin": MARGIN} | super()._loss_supplies(n_samples)
 
     def _criterion(self, n_samples, generator=None):
         criterion = super()._criterion(n_samples, generator)
@@ -200,7 +218,7 @@ class SparseTopClassifier(PlainState, DeepLabelSetClassifier, rule=AverageK):
             scores, sizes = self._separate(outputs)
             if self._uses_threshold():
                 rank = self._rank_scores(scores, sizes)
-                mask = self._rule().fit(rank).predict_set(rank)
+                mask = rank >= average_size_threshold(rank, self.average_size_)
             else:
                 mask = top_labels(scores, self._sizes(sizes))
             return f1_score(

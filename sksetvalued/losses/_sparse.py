@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
+from .._checks import check_number
 from ..operators._dispatch import is_eager
 from ..operators.projection import fenchel_young_loss
 from ._base import SetLoss, check_scores, check_scores_and_target, check_tensor
@@ -11,7 +12,7 @@ from ._base import SetLoss, check_scores, check_scores_and_target, check_tensor
 __all__ = ["BinaryCrossEntropyLoss", "SparseTopLoss", "SparsemaxLoss"]
 
 
-def sparsemax_loss(input, target, reduction="mean", sample_weight=None):
+def sparsemax_loss(input, target, reduction="mean", sample_weight=None, margin=1.0):
     """Compute the sparsemax loss; see :class:`SparsemaxLoss`.
 
     Parameters
@@ -20,6 +21,7 @@ def sparsemax_loss(input, target, reduction="mean", sample_weight=None):
     target : LongTensor of shape (n_samples,), or Tensor of shape (n_samples, n_classes)
     reduction : {"mean", "sum", "none"}, default="mean"
     sample_weight : Tensor of shape (n_samples,), optional
+    margin : float, default=1.0
 
     Returns
     -------
@@ -33,10 +35,10 @@ def sparsemax_loss(input, target, reduction="mean", sample_weight=None):
     >>> sparsemax_loss(torch.zeros(1, 2), torch.tensor([0]))
     tensor(0.2500)
     """
-    return SparsemaxLoss(reduction=reduction)(input, target, sample_weight)
+    return SparsemaxLoss(reduction, margin)(input, target, sample_weight)
 
 
-def sparse_top_loss(input, target, reduction="mean", sample_weight=None):
+def sparse_top_loss(input, target, reduction="mean", sample_weight=None, margin=1.0):
     """Compute the sparse-top loss; see :class:`SparseTopLoss`.
 
     Parameters
@@ -44,6 +46,7 @@ def sparse_top_loss(input, target, reduction="mean", sample_weight=None):
     input, target : Tensors of shape (n_samples, n_classes)
     reduction : {"mean", "sum", "none"}, default="mean"
     sample_weight : Tensor of shape (n_samples,), optional
+    margin : float, default=1.0
 
     Returns
     -------
@@ -57,7 +60,7 @@ def sparse_top_loss(input, target, reduction="mean", sample_weight=None):
     >>> sparse_top_loss(torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[1, 1, 0]]))
     tensor(0.)
     """
-    return SparseTopLoss(reduction=reduction)(input, target, sample_weight)
+    return SparseTopLoss(reduction, margin)(input, target, sample_weight)
 
 
 def binary_cross_entropy_loss(input, target, reduction="mean", sample_weight=None):
@@ -104,24 +107,48 @@ def check_indicator(input, target):
         raise ValueError("target must be an indicator of the labels: only zeros and ones.")
 
 
-class SparseTopLoss(SetLoss, name="sparse_top"):
+class _ProjectionLoss(SetLoss):
+    """Base of the losses by projections, with a margin."""
+
+    def __init__(self, reduction="mean", margin=1.0):
+        super().__init__(reduction)
+        check_number("margin", margin, 0, inclusive=False)
+        self.margin = margin
+
+    def extra_repr(self):
+        return f"margin={self.margin}, reduction={self.reduction!r}"
+
+    def scores(self, output):
+        """Return the scores in units of the margin, as they are projected."""
+        return output if self.margin == 1 else output / self.margin
+
+    def sample_losses(self, input, target):
+        losses = fenchel_young_loss(self.scores(input), target, self._shared)
+        return losses if self.margin == 1 else losses * self.margin
+
+
+class SparseTopLoss(_ProjectionLoss, name="sparse_top"):
     r"""Fenchel-Young loss of the projection on the top-K simplex, for label sets.
 
     Its gradient is the projection with :math:`K = |Y|` minus the indicator of the set Y
     [1]_, eq. (6.24)-(6.25):
 
-    .. math:: \nabla_s \ell(s, Y) = \operatorname{sparse\text{-}top}(|Y|, s) - \mathbb{1}_Y.
+    .. math:: \nabla_s \ell(s, Y) = \operatorname{sparse\text{-}top}(|Y|, s / m) - \mathbb{1}_Y.
 
     It is convex and non-negative, and zero if and only if every label of Y scores at least
-    one above every other. A sample without labels, or with all of them, has loss zero.
+    the margin m above every other. A sample without labels, or with all of them, has loss zero.
 
     Parameters
     ----------
     reduction : {"mean", "sum", "none"}, default="mean"
+    margin : float, default=1.0
+        How far labels are to score above the others: the weight of the squared norm that makes
+        the projection [2]_. 1 is the loss of [1]_; estimators project scores in units of it.
 
     References
     ----------
     .. [1] Garcin, "Loss functions for set-valued classification", thesis, 2023, Section 6.2.
+    .. [2] Blondel, Martins and Niculae, "Learning with Fenchel-Young losses", JMLR 2020.
 
     Examples
     --------
@@ -137,26 +164,26 @@ class SparseTopLoss(SetLoss, name="sparse_top"):
     """
 
     ranked_by = "probabilities"
+    _shared = False
 
     targets = ("indicator",)
 
     def check(self, input, target):
         check_indicator(input, target)
 
-    def sample_losses(self, input, target):
-        return fenchel_young_loss(input, target, shared=False)
 
-
-class SparsemaxLoss(SetLoss, name="sparsemax"):
+class SparsemaxLoss(_ProjectionLoss, name="sparsemax"):
     r"""Fenchel-Young loss of the projection on the probability simplex.
 
-    Its gradient is ``sparsemax(s) - p``, where p is the indicator of the class [1]_,
-    eq. (6.11)-(6.12), or, for label sets, the indicator divided by the number of labels
-    [2]_. A sample without labels has loss zero.
+    Its gradient is ``sparsemax(s / m) - p`` with the margin m, where p is the indicator of the
+    class [1]_, eq. (6.11)-(6.12), or, for label sets, the indicator divided by the number of
+    labels [2]_. A sample without labels has loss zero.
 
     Parameters
     ----------
     reduction : {"mean", "sum", "none"}, default="mean"
+    margin : float, default=1.0
+        As in :class:`SparseTopLoss`.
 
     References
     ----------
@@ -175,6 +202,7 @@ class SparsemaxLoss(SetLoss, name="sparsemax"):
     """
 
     ranked_by = "shares"
+    _shared = True
 
     targets = ("label", "indicator")
 
@@ -182,9 +210,6 @@ class SparsemaxLoss(SetLoss, name="sparsemax"):
         check_tensor(target, "target")
         check = check_scores_and_target if target.ndim == 1 else check_indicator
         check(input, target)
-
-    def sample_losses(self, input, target):
-        return fenchel_young_loss(input, target, shared=True)
 
 
 class BinaryCrossEntropyLoss(SetLoss, name="bce"):
