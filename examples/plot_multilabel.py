@@ -49,15 +49,7 @@ X_test, Y_test = collages(pool[1300:], 1000)
 # --------------------
 # `size` says where the number of labels comes from: learnt for each sample, an integer for all, or
 # an array given to `predict` where the number is known.
-clf = SparseTopClassifier(
-    backbone="convnet",
-    backbone_params={"widths": (32, 64)},
-    max_epochs=12,
-    batch_size=32,
-    lr=2e-3,
-    random_state=0,
-)
-clf.fit(X_train, Y_train)
+clf = SparseTopClassifier(random_state=0).fit(X_train, Y_train)
 n_labels = Y_test.sum(axis=1)
 predictions = {
     "predicted size": clf.predict(X_test),

@@ -100,9 +100,9 @@ def test_learns_labels_that_are_half_spaces(loss, size):
     assert score > (0.75 if (size, loss) == ("threshold", "sparsemax") else 0.85)
 
 
-def test_the_margin_is_8_and_1_gives_the_loss_of_the_thesis(data, fitted):
+def test_the_margin_is_4_and_1_gives_the_loss_of_the_thesis(data, fitted):
     scores = fitted.decision_function(data[0])
-    same = quick(max_epochs=20, margin=8).fit(*data).decision_function(data[0])
+    same = quick(max_epochs=20, margin=4).fit(*data).decision_function(data[0])
     np.testing.assert_array_equal(same, scores)
     own = quick(loss=SparseTopLoss()).fit(*data).decision_function(data[0])
     np.testing.assert_array_equal(quick(margin=1).fit(*data).decision_function(data[0]), own)
@@ -110,7 +110,7 @@ def test_the_margin_is_8_and_1_gives_the_loss_of_the_thesis(data, fitted):
     with torch.no_grad():
         x = torch.as_tensor(data[0], dtype=torch.float32, device=fitted.net_.device)
         raw = fitted.net_.module_(x)[:, : len(fitted.classes_)].cpu().numpy()
-    np.testing.assert_allclose(8 * scores, raw, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(4 * scores, raw, rtol=1e-4, atol=1e-5)
 
 
 def test_a_margin_that_a_loss_has_not_is_warned_of(data):

@@ -40,7 +40,7 @@ def drawn(layer, generator=None):
     return layer
 
 
-def _shares(p):
+def _drop_and_scale(p):
     """Return how many of 2**32 are dropped with probability `p`, and what others are scaled by."""
     n_dropped = min(round(p * 2**32), 2**32 - 1)
     return n_dropped, 2**32 / (2**32 - n_dropped)
@@ -62,7 +62,7 @@ def draw_mask(x, p, generator):
 
 
 def _draw(x, p, generator):
-    n_dropped, kept = _shares(p)
+    n_dropped, kept = _drop_and_scale(p)
     mask = torch.empty_like(x, requires_grad=False)
     if choose("dropout", mask) == "cpu":
         # The kernel goes through the entries in their order, whatever the layout of x in memory.
@@ -146,5 +146,5 @@ class RectifiedDropout(Dropout):
             return super().forward(torch.relu(x))
         mask = torch.empty_like(x, memory_format=torch.contiguous_format, requires_grad=False)
         key = draw_key(self.generator.on(x.device))
-        kernels.draw_mask(key, x.numel(), *_shares(self.p), x.contiguous(), mask)
+        kernels.draw_mask(key, x.numel(), *_drop_and_scale(self.p), x.contiguous(), mask)
         return x * mask
