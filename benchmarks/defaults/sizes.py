@@ -62,11 +62,11 @@ being the standard deviation of the sizes of sets; *times*: error over possible.
 ## What it says
 
 - In the mean over ten seeds sets of new data hold k classes: within 4 % of k with 200 samples
-  and 0.5 % with 1,000. With 3,000 they are 2.5 % too small on letter, and 2.4 % on hwu. Intervals
+  and 0.5 % with 1,000. With 3,000 they are 1.8 % too small on letter, and 2.4 % on hwu. Intervals
   are 2 to 6 % wide to each side.
 - Single fits miss k by 1.0 to 1.45 times what is possible with 1,000 samples, by 1.2 to 1.95 times
   with 200, and by 1.5 and 2 times with 3,000. `calibrate` on unlabelled data mends it.
-- By a fifth of the samples alone they miss k by 1.9 and 2.3 times what is possible with 3,000, in
+- By a fifth of the samples alone they miss k by 1.9 and 2.2 times what is possible with 3,000, in
   half of the time or more, and by 1.5 to 3.4 times with 200.
 - Ten seeds tell these factors to a fifth or so, and rounding draws other networks: letter and hwu
   of 200 had 1.52 and 1.53 on another processor. On this one the code of then, before searches for

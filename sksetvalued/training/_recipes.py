@@ -7,7 +7,7 @@ from ..inputs import WIDE, is_image
 
 #: Epochs that are tried at most where their number is found by held-out samples, and updates
 #: after which no more are begun.
-MOST_EPOCHS, MOST_UPDATES = 100, 10_000
+MOST_EPOCHS, MOST_UPDATES = 80, 10_000
 
 #: Samples of a batch, at least.
 SMALLEST_BATCH = 32
