@@ -143,6 +143,22 @@ def test_a_matrix_that_is_hardly_sparse_is_a_dense_table(density, n_zeros):
     np.testing.assert_array_equal(clf.decision_function(X.toarray()), sparse)
 
 
+def test_what_is_given_stays_as_it_is_though_out_of_order_and_read_only():
+    X = sp.random(60, 400, density=0.03, format="csr", random_state=0)
+    twice = np.repeat(X.indices[::-1], 2)
+    X = sp.csr_array((np.repeat(X.data[::-1], 2), twice, 2 * X.indptr), shape=X.shape)
+    right = X.copy()
+    right.sum_duplicates()
+    assert X.nnz > right.nnz
+    for part in (X.data, X.indices, X.indptr):
+        part.setflags(write=False)
+    y = np.arange(60) % N_CLASSES
+    clf = TopKClassifier(k=2, max_epochs=1, random_state=0)
+    scores = clf.fit(X, y).decision_function(X)
+    np.testing.assert_array_equal(scores, clf.fit(right, y).decision_function(right))
+    np.testing.assert_array_equal(X.indices, twice)
+
+
 @pytest.mark.parametrize("density", [0.04, 0.06])
 def test_only_few_values_are_worth_it(density):
     X = sp.random(50, 200, density=density, format="csr", random_state=0)

@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset
 
 from .._arrays import as_array
+from .._sets import without_zeros
 from ._base import TEXTS_REMEDY, ChannelStatistics, ColumnStatistics, Inputs
 from ._images import ImageInputs, ListedImages, need_a_list
 from ._mapped import MappedInputs, is_mapped
@@ -224,7 +225,8 @@ def table_inputs(X, dtype=None, keep_sparse=False):
         Whether the network can take batches that are sparse.
     """
     if sp.issparse(X):
-        if X.count_nonzero() < DENSE_FROM * np.prod(X.shape, dtype=float):
+        X = without_zeros(X)  # SciPy would put the entries of X itself in order to count them
+        if X.nnz < DENSE_FROM * np.prod(X.shape, dtype=float):
             return SparseInputs(X, dtype, keep_sparse)
         X = X.toarray()
     return MappedInputs(X, dtype) if is_mapped(X) else ArrayInputs(np.asarray(X), dtype)
