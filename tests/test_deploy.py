@@ -337,6 +337,49 @@ def test_texts_and_network_are_one_file():
     np.testing.assert_array_equal(sets, predict_set(pipeline, texts))
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        TopKClassifier(2, max_epochs=2, random_state=0),
+        PlugInClassifier(LogisticRegression(max_iter=300), AverageK(1.5)),
+        PlugInClassifier(
+            make_pipeline("passthrough", StandardScaler(), TopKClassifier(max_epochs=2)),
+            AverageK(1.5),
+        ),
+    ],
+    ids=["network", "plug-in", "plug-in, pipeline"],
+)
+def test_each_column_of_a_frame_is_read(tmp_path, model):
+    runtime = pytest.importorskip("onnxruntime", reason="extra 'onnx' is not installed")
+    pytest.importorskip("skl2onnx", reason="extra 'onnx' is not installed")
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(X[:, 10:30].astype(np.float32)).add_prefix("pixel")
+    export(model.fit(frame, y), tmp_path / "model.onnx", X=frame[:4])
+    session = runtime.InferenceSession(tmp_path / "model.onnx")
+    assert [part.name for part in session.get_inputs()] == frame.columns.tolist()
+    (sets,) = session.run(["sets"], {name: frame[[name]].to_numpy() for name in frame})
+    np.testing.assert_array_equal(sets, model.predict_set(frame))
+
+
+def test_a_pipeline_without_sets_is_refused(tmp_path):
+    pytest.importorskip("skl2onnx", reason="extra 'onnx' is not installed")
+    pipeline = make_pipeline(StandardScaler(), LogisticRegression(max_iter=300)).fit(X, y)
+    with pytest.raises(TypeError, match="PlugInClassifier makes classifiers .* set-valued"):
+        export(pipeline, tmp_path / "model.onnx", X=X[:5])
+
+
+def test_a_file_with_one_wrong_set_of_five_is_refused(tmp_path, monkeypatch):
+    pytest.importorskip("onnxruntime", reason="extra 'onnx' is not installed")
+    pytest.importorskip("skl2onnx", reason="extra 'onnx' is not installed")
+    plug_in = PlugInClassifier(LogisticRegression(max_iter=300), TopK(2)).fit(X, y)
+    sets = plug_in.predict_set(X[:5])
+    sets[3] = ~sets[3]
+    monkeypatch.setattr("sksetvalued.deploy._pipelines.predict_set", lambda *args: sets)
+    with pytest.raises(ValueError, match=r"for 1 of the 5 samples.* X\.astype"):
+        export(plug_in, tmp_path / "model.onnx", X=X[:5])
+    assert not (tmp_path / "model.onnx").exists()
+
+
 def test_words_beyond_ascii_are_words_in_onnx_too(tmp_path):
     runtime = pytest.importorskip("onnxruntime", reason="extra 'onnx' is not installed")
     pytest.importorskip("skl2onnx", reason="extra 'onnx' is not installed")

@@ -11,9 +11,10 @@ from sklearn.utils.validation import check_is_fitted
 from .._arrays import label_kinds
 from .._predict import unwrap
 from .._version import __version__
-from ..estimators import SparseTopClassifier
+from ..estimators import PlugInClassifier, SparseTopClassifier
+from ..estimators._deep import DeepEstimator
 from ..estimators._writing import write_whole
-from ._module import dynamic_shapes, example_batch, exportable, to_torch
+from ._module import dynamic_shapes, example_batch, exportable, refuse, to_torch
 from ._pipelines import onnx_graph, pipeline_graph
 
 SUFFIXES = (".pt2", ".onnx")
@@ -43,13 +44,15 @@ def export(model, path, *, dtype=None, X=None):
         Some samples, needed for a Pipeline with several steps and for a
         :class:`~sksetvalued.PlugInClassifier` around a classifier of scikit-learn: skl2onnx
         writes these, and reads from `X` the types of the inputs. ``.onnx`` only. Where ONNX
-        Runtime is installed, the sets of `X` are compared with those of `predict_set`.
+        Runtime is installed, the sets of `X` are compared with those of `predict_set`. Columns of
+        a DataFrame are inputs of their own.
 
     Raises
     ------
     TypeError, ValueError
         What cannot be exported, such as labels that are dates, is refused before any work; the
-        message says what to do. Nothing is written where the sets of `X` are others.
+        message says what to do. Nothing is written where more than one in a hundred of the sets
+        of `X` are others.
     ImportError
         ``.onnx`` without the packages that write it.
     FileNotFoundError
@@ -115,8 +118,10 @@ def _write_pipeline(model, path, X):
     _check_packages("skl2onnx")
     check_is_fitted(model)
     last = unwrap(model)[0]
-    if hasattr(last, "classes_"):
-        _check_labels(last)
+    if not isinstance(last, DeepEstimator | PlugInClassifier):
+        refuse(last)
+    check_is_fitted(last)
+    _check_labels(last)
     graph = pipeline_graph(model, X)
     for key, value in _describe(last, getattr(last, "rule_", None)).items():
         graph.metadata_props.add(key=key, value=value)

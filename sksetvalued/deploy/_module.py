@@ -207,13 +207,18 @@ def exportable(model):
     return model, rule
 
 
+def refuse(model):
+    """Raise TypeError, as sets of a model cannot be computed outside of Python."""
+    raise TypeError(
+        "only fitted estimators of sksetvalued with a network can be exported, got "
+        f"{type(model).__name__}. PlugInClassifier makes classifiers of scikit-learn "
+        "set-valued; give export some samples as X then, and a path that ends in .onnx."
+    )
+
+
 def _check_exportable(model):
     if not isinstance(model, DeepEstimator):
-        raise TypeError(
-            "only fitted estimators of sksetvalued with a network can be exported, got "
-            f"{type(model).__name__}. PlugInClassifier makes classifiers of scikit-learn "
-            "set-valued; give export some samples as X then, and a path that ends in .onnx."
-        )
+        refuse(model)
     check_is_fitted(model)
     transform = vars(model)["transform"]
     if transform is not None:
