@@ -9,6 +9,7 @@ import scipy.sparse as sp
 import torch
 from sklearn.utils import column_or_1d
 from sklearn.utils._missing import is_scalar_nan
+from sklearn.utils.multiclass import check_classification_targets
 
 #: What to say of targets of several columns.
 SEVERAL_LABELS = (
@@ -167,6 +168,19 @@ def check_kind(array, name):
                 f"{name} contains NaN, which is no label: leave those samples out, or name "
                 "the label that is missing."
             )
+
+
+def check_discrete(labels, name):
+    """Raise unless labels are those of classes to scikit-learn."""
+    try:
+        check_classification_targets(labels)
+    except ValueError as error:
+        if labels.dtype == object:
+            held = f"objects, of type {type(labels[0]).__name__}: pass np.asarray({name}.tolist())"
+        else:
+            odd = labels[np.isinf(labels) | (labels != np.round(labels))][0]
+            held = f"{odd}: if that is the name of a class, pass {name}.astype(str)"
+        raise ValueError(f"{name} holds {held}. {error}") from error
 
 
 def _raise_of_kinds(labels, kinds, name):

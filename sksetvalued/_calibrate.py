@@ -12,6 +12,7 @@ from sklearn.utils.validation import _check_method_params
 
 from ._arrays import as_array, as_labels
 from ._predict import predict_set, unwrap
+from .estimators._targets import encode_label_sets, find_labels, has_several_labels
 
 
 def calibrate(model, X, y=None, sample_weight=None, n_samples=None):
@@ -220,11 +221,12 @@ def cross_val_predict_set(model, X, y, *, groups=None, cv=None, n_jobs=None, par
     X : array-like of shape (n_samples, ...)
         What `model` accepts.
     y : array-like of shape (n_samples,)
-        Labels.
+        Labels; several per sample where `model` learns them, in a form that it takes.
     groups : array-like of shape (n_samples,), optional
         Groups of the samples, for splitters such as `GroupKFold`.
     cv : int, splitter, iterable or None, default=None
-        An int or None (5): stratified folds. Their test parts must hold each sample once.
+        An int or None (5): folds, stratified by single labels. Their test parts must hold each
+        sample once.
     n_jobs : int, optional
         Folds fitted at a time.
     params : dict, optional
@@ -234,8 +236,8 @@ def cross_val_predict_set(model, X, y, *, groups=None, cv=None, n_jobs=None, par
     Returns
     -------
     y_set : bool ndarray of shape (n_samples, n_classes)
-        Columns in the order of the sorted labels in `y`. A class that the training part of a
-        fold lacks is in none of its sets.
+        Columns in the order of the sorted labels in `y`, or of its own columns. A class that the
+        training part of a fold lacks is in none of its sets.
 
     Examples
     --------
@@ -249,11 +251,17 @@ def cross_val_predict_set(model, X, y, *, groups=None, cv=None, n_jobs=None, par
     >>> [round(bound, 2) for bound in coverage_interval(y, y_set)]
     [0.94, 0.99]
     """
-    X, y = indexable(X, as_labels(y, "y", warn=True))
-    classes = np.unique(y)
-    folds = list(check_cv(cv, y, classifier=True).split(X, y, groups))
-    tested = np.concatenate([np.arange(len(y))[test] for _, test in folds])
-    if not np.array_equal(np.sort(tested), np.arange(len(y))):
+    several = has_several_labels(y)
+    if several:
+        classes = encode_label_sets(y)[1]
+        X, y = indexable(X, y)
+    else:
+        X, y = indexable(X, as_labels(y, "y", warn=True))
+        classes = np.unique(y)
+    n_samples = _n_samples(y)
+    folds = list(check_cv(cv, y, classifier=not several).split(X, y, groups))
+    tested = np.concatenate([np.arange(n_samples)[test] for _, test in folds])
+    if not np.array_equal(np.sort(tested), np.arange(n_samples)):
         raise ValueError(
             "cv must test each sample exactly once, as KFold does; for repeated or partial splits "
             "use cross_validate with the scorers of sksetvalued.metrics."
@@ -262,7 +270,7 @@ def cross_val_predict_set(model, X, y, *, groups=None, cv=None, n_jobs=None, par
         delayed(_sets_of_fold)(clone(model), X, y, train, test, classes, params or {})
         for train, test in folds
     )
-    y_set = np.zeros((len(y), len(classes)), dtype=bool)
+    y_set = np.zeros((n_samples, len(classes)), dtype=bool)
     y_set[tested] = np.concatenate(parts)
     return y_set
 
@@ -275,5 +283,5 @@ def _sets_of_fold(model, X, y, train, test, classes, params):
     y_set = np.zeros((len(sets), len(classes)), dtype=bool)
     # A model that was fitted before may know others.
     found = np.isin(known, classes)
-    y_set[:, np.searchsorted(classes, known[found])] = sets[:, found]
+    y_set[:, find_labels(known[found], classes)] = sets[:, found]
     return y_set

@@ -124,6 +124,20 @@ class TestLabels:
                 call()
             assert str(caught.value).startswith(name)
 
+    @pytest.mark.parametrize(
+        ("labels", "match"),
+        [
+            ((X[:, 0] > 0).astype(object), r"^y holds objects, of type bool: pass .*y\.tolist"),
+            (X[:, 0] + 0.5, r"^y holds .*: if that is the name of a class, pass y\.astype\(str\)"),
+        ],
+        ids=["objects", "fractions"],
+    )
+    def test_that_are_none_to_scikit_learn(self, labels, match):
+        plug_in = PlugInClassifier(LogisticRegression(), TopK(2))
+        for model in (top_k(), SparseTopClassifier(max_epochs=1), plug_in):
+            with pytest.raises(ValueError, match=match):
+                model.fit(X, labels)
+
     def test_of_another_kind_than_the_classes(self, fitted):
         strings = np.array(["a", "b", "c"])[Y]
         dates = np.array(["2020-01-01", "2021-01-01", "2022-01-01"], dtype="M8[D]")[Y]

@@ -14,14 +14,14 @@ from sklearn.base import clone
 from sklearn.datasets import make_blobs, make_multilabel_classification
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import f1_score, hamming_loss, label_ranking_average_precision_score
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from skorch.callbacks import Callback
 
 import sksetvalued
-from sksetvalued import SparseTopClassifier
+from sksetvalued import SparseTopClassifier, cross_val_predict_set
 from sksetvalued.estimators import _deep
 from sksetvalued.estimators._marginals import label_proba, label_rank
 from sksetvalued.estimators._sparse_top import top_labels
@@ -808,6 +808,20 @@ X0 = np.random.default_rng(0).normal(size=(6, 3))
 Y0 = np.array([[1, 0, 1], [0, 1, 0], [0, 0, 1], [1, 1, 0], [0, 0, 0], [1, 0, 0]])
 
 
+def test_sets_out_of_fold_have_the_columns_of_y_or_its_labels_in_order():
+    X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.tile(Y0, (5, 1))
+    clf, cv = quick(max_epochs=1, size=1), KFold(3)
+    names = np.array(["c", "a", "b"])
+    sets = [set(names[row > 0]) for row in Y]
+    by_columns, by_labels = np.zeros((2, *Y.shape), dtype=bool)
+    for train, test in cv.split(X):
+        by_columns[test] = clf.fit(X[train], Y[train]).predict_set(X[test])
+        by_labels[test] = clf.fit(X[train], [sets[i] for i in train]).predict_set(X[test])
+    for y in (Y, Y.tolist(), sp.csr_array(Y), pd.DataFrame(Y, columns=names)):
+        np.testing.assert_array_equal(cross_val_predict_set(clf, X, y, cv=cv), by_columns)
+    np.testing.assert_array_equal(cross_val_predict_set(clf, X, sets, cv=3), by_labels)
+
+
 @pytest.mark.parametrize(
     ("y", "error", "message"),
     [
@@ -819,6 +833,9 @@ Y0 = np.array([[1, 0, 1], [0, 1, 0], [0, 0, 1], [1, 1, 0], [0, 0, 0], [1, 0, 0]]
         (sp.csr_matrix(0 * Y0), ValueError, "no label anywhere"),
         ([set()] * 6, ValueError, "no label anywhere"),
         (pd.DataFrame(Y0, dtype="Int64").replace(0, pd.NA), ValueError, "indicator y .*NAType"),
+        (["a", {"b"}, {"a", "b"}] * 2, TypeError, r"y\[0\] is 'a'.* such as \{'a'\}"),
+        ([{"a"}, None, {"b"}] * 2, TypeError, r"y\[1\] is None.* where it has none, set\(\)"),
+        ([{"a"}, {"b": 0.5}] * 3, TypeError, r"y\[1\] is \{'b': 0.5\}"),
         (pd.Series([np.eye(2)[0]] * 6), TypeError, "y must hold numbers or strings"),
         ([{"a"}] * 6, ValueError, "at least 2 classes"),
         ([{"a"}, {1}] * 3, TypeError, "of one type"),

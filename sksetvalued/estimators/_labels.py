@@ -11,12 +11,12 @@ from scipy.special import softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_consistent_length
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.multiclass import _check_partial_fit_first_call, check_classification_targets
+from sklearn.utils.multiclass import _check_partial_fit_first_call
 from sklearn.utils.validation import check_is_fitted
 from torch.utils.data import Dataset
 
 from .. import training
-from .._arrays import as_labels, as_numbers, check_comparable
+from .._arrays import as_labels, as_numbers, check_comparable, check_discrete
 from .._masks import row_counts
 from .._predict import labels_of_sets
 from .._sets import SetMask
@@ -187,7 +187,7 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
             )
         y = as_labels(y, "y", warn=True)
         check_consistent_length(np.empty(len(inputs)), y)
-        check_classification_targets(y)
+        check_discrete(y, "y")
         weight = self._check_weights(sample_weight, len(y))
         if weight is not None and not weight.all():
             kept = np.flatnonzero(weight)

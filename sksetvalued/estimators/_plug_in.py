@@ -13,14 +13,13 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, get_tags, indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.metaestimators import _safe_split, available_if
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     _num_samples,
     check_is_fitted,
     has_fit_parameter,
 )
 
-from .._arrays import as_labels, check_comparable
+from .._arrays import as_labels, check_comparable, check_discrete
 from .._predict import SCORE_METHODS, class_scores, labels_of_sets, score_method, unwrap
 from .._sets import sets_of
 from .._validation import changed_parameters, check_weights, undone_if_raised, warn_caller
@@ -172,7 +171,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
                 "cv='prefit' can some rules do without."
             )
         X, y = indexable(X, as_labels(y, "y", warn=True))
-        check_classification_targets(y)
+        check_discrete(y, "y")
         weight = check_weights(sample_weight, len(y))
         place = np.arange(len(y))
         if weight is not None and not weight.all():

@@ -3,11 +3,13 @@
 import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import DataConversionWarning
-from sklearn.utils.multiclass import check_classification_targets
 
 from .. import _arrays
-from .._arrays import as_array, as_numbers, check_kind, check_strings
+from .._arrays import as_array, as_numbers, check_discrete, check_kind, check_strings
 from .._validation import warn_caller
+
+#: What the labels of a sample may be: a string, or a dict, would be taken apart in silence.
+LABEL_SETS = set | frozenset | list | tuple | np.ndarray
 
 
 def encode_label_sets(y, classes=None, given=None, extend=False):
@@ -64,6 +66,14 @@ def as_labels(labels, what, remedy=""):
         raise TypeError(f"{what} must be of one type, got strings and others{remedy}.")
     check_kind(values, what)
     return values
+
+
+def has_several_labels(y):
+    """Return whether targets are an indicator or label sets, not one label per sample."""
+    if sp.issparse(y) or as_label_sets(y) is not None:
+        return True
+    shape = np.shape(y[:1] if isinstance(y, list | tuple) else y)
+    return len(shape) == 2 and shape[1] > 1
 
 
 def as_label_sets(y):
@@ -148,6 +158,12 @@ def _check_names(names, classes):
 
 
 def _from_sets(y, classes, extend):
+    for i, labels in enumerate(y):
+        if not isinstance(labels, LABEL_SETS):
+            raise TypeError(
+                f"y holds label sets, but y[{i}] is {labels!r}: give each sample a set or a list "
+                "of labels, such as {'a'} or, where it has none, set()."
+            )
     lengths = [len(set(labels)) for labels in y]
     flat = [label for labels in y for label in dict.fromkeys(labels)]
     if not flat and classes is None:
@@ -166,7 +182,7 @@ def _from_labels(y, classes, extend):
             DataConversionWarning,
         )
     y = _arrays.as_labels(y, "y")
-    check_classification_targets(y)
+    check_discrete(y, "y")
     known = np.unique(y) if classes is None else classes
     rows = np.arange(len(y))
     return _as_indicator(rows, find_labels(y, known, extend), len(y), len(known)), known
