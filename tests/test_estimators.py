@@ -811,6 +811,12 @@ def test_training_on_images_keeps_the_interface(data):
     assert clf.predict_set(images).shape == (40, 3)
     with pytest.raises(ValueError, match="fitted on samples of shape"):
         clf.predict(images[:, :8])
+    # Nothing tells dark images, or masks, that are not divided by 255 from what is.
+    for whole in (images.astype(int), (images > 100).astype(int), images > 100):
+        with pytest.raises(
+            ValueError, match="those of `fit` were bytes, which are divided by 255"
+        ):
+            clf.predict(whole)
 
 
 def test_public_names_are_importable():

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from skorch.helper import SliceDict
@@ -161,6 +162,7 @@ def test_what_the_backbone_does_not_take_is_an_error_and_never_dropped():
         ({**X, "labels": mask[:, 0]}, ValueError, "leave 'labels' out of X, and pass it as y"),
         ({**X, "input_ids": [[1], [2, 3]] * (N // 2)}, TypeError, "pad sequences to one length"),
         ({**X, "input_ids": [["a"]] * N}, TypeError, "array of numbers"),
+        ({**X, "input_ids": sp.csr_array(ids)}, TypeError, r"pass X\['input_ids'\].toarray\(\)"),
         ({**X, "input_ids": ids[1:]}, ValueError, "must have one length"),
         ({**X, "input_ids": np.full(ids.shape, np.nan)}, ValueError, "NaN or infinite"),
         ({1: ids}, TypeError, "names of arguments"),

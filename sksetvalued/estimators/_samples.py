@@ -152,9 +152,11 @@ class TakesSamples:
                 )
         elif low >= 0 and high <= 1:
             with put_back():
-                whole = inputs.in_memory or isinstance(inputs, StreamInputs)
-                largest = (inputs if whole else inputs.subset([0])).statistics().high
-            if largest > 1:
+                every = inputs.in_memory or isinstance(inputs, StreamInputs)
+                largest = (inputs if every else inputs.subset([0])).statistics().high
+            # Dark images of whole numbers are not divided by 255 either.
+            whole = self._fitted_on_bytes and getattr(inputs, "of_integers", False)
+            if largest > 1 or whole:
                 fitted = "bytes, which are divided by 255" if self._fitted_on_bytes else fitted
                 raise ValueError(
                     f"X holds images of numbers up to {largest:g}, but those of `fit` were "

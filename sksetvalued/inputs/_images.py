@@ -109,8 +109,8 @@ class ImageInputs(SampleInputs):
 
     @property
     def of_integers(self):
-        """Whether pixels are whole numbers of more than a byte."""
-        whole = isinstance(self.data, np.ndarray) and self.data.dtype.kind in "iu"
+        """Whether pixels are whole numbers, or booleans, that are not divided by 255."""
+        whole = isinstance(self.data, np.ndarray) and self.data.dtype.kind in "biu"
         return self.transform is None and whole and not self.of_bytes
 
     def parts(self):

@@ -1,6 +1,7 @@
 """Samples of several named parts, as a network with several arguments takes them."""
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 
 from .._arrays import as_array, to_tensor
@@ -60,7 +61,7 @@ def part_tensor(value, name):
 
 
 def _part_array(value, name):
-    if np.ma.isMaskedArray(value):
+    if np.ma.isMaskedArray(value) or sp.issparse(value):
         as_array(value, f"X[{name!r}]")
     try:
         array = np.asarray(value)
