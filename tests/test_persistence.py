@@ -12,6 +12,7 @@ from pathlib import Path
 import joblib
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from fresh import run_code
 from hostile_files import header_of, with_document, with_header
@@ -300,6 +301,25 @@ class TestRoundTrip:
             assert [r["train_loss"] for r in m.history_] == [
                 r["train_loss"] for r in model.history_
             ]
+
+    @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+    @pytest.mark.parametrize("data", ["images", "sparse rows"])
+    def test_training_goes_on_whatever_the_order_of_weights_in_memory(
+        self, tmp_path, optimizer, data
+    ):
+        if data == "images":
+            inputs = IMAGES
+        else:
+            inputs = sp.random(30, 500, density=0.02, format="csr", random_state=0)
+        params = {"max_epochs": 2, "lr": 1e-2, "lr_schedule": None, "optimizer": optimizer}
+        model = fitted(X=inputs, y=np.arange(30) % 3, warm_start=True, **params)
+        assert any(not p.is_contiguous() for p in model.net_.module_.parameters())
+        loaded = saved_and_loaded(model, tmp_path)
+        for m in (model, loaded):
+            m.fit(inputs, np.arange(30) % 3)
+        np.testing.assert_array_equal(
+            loaded.decision_function(inputs), model.decision_function(inputs)
+        )
 
     @pytest.mark.parametrize("optimizer", [torch.optim.LBFGS, torch.optim.Adafactor])
     def test_an_optimizer_that_keeps_other_shapes_begins_anew_with_a_warning(

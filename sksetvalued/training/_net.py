@@ -18,6 +18,7 @@ from ._callbacks import BY_UPDATE, OWN, AveragedWeights, bare_callback, why_not_
 from ._criterion import batch_mass, goes_on, sums
 from ._data import TrainingSet, make_batches
 from ._optimizers import needs_closure
+from ._state import load_optimizer_state
 
 
 class StopTraining(Exception):
@@ -475,7 +476,7 @@ class SetNet(NeuralNet):
         groups = self.optimizer_.param_groups
         parameters = [p for group in groups for p in group["params"]]
         state["state"] = {i: known[p] for i, p in enumerate(parameters) if p in known}
-        self.optimizer_.load_state_dict(state)
+        load_optimizer_state(self.optimizer_, state)
 
     def __getstate__(self):
         optimizer = self.optimizer_

@@ -123,11 +123,17 @@ def _of_optimizer(optimizer):
 
 
 def _to_optimizer(optimizer, state):
+    values = {int(i): known for i, known in state["state"].items()}
+    load_optimizer_state(optimizer, {**state, "state": values})
+
+
+def load_optimizer_state(optimizer, state):
+    """Load what ``optimizer.state_dict()`` gave, of tensors in any order in memory."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    values = {}
-    for i, known in state["state"].items():
-        parameter = parameters[int(i)]
-        values[int(i)] = {name: _laid_out(value, parameter) for name, value in known.items()}
+    values = {
+        i: {name: _laid_out(value, parameters[i]) for name, value in known.items()}
+        for i, known in state["state"].items()
+    }
     optimizer.load_state_dict({**state, "state": values})
 
 
