@@ -785,6 +785,18 @@ def test_use_before_fit_is_refused(data):
         clone(BOTH[1]).calibrate(X)
 
 
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("estimator", BOTH)
+def test_autocast_of_the_caller_is_without_effect(estimator, precision, data):
+    X, y = data
+    clf = fast(estimator, precision=precision)
+    scores = clf.fit(X, y).decision_function(X)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        np.testing.assert_array_equal(clf.decision_function(X), scores)
+        clf.fit(X, y)
+    np.testing.assert_array_equal(clf.decision_function(X), scores)
+
+
 def test_reading_scores_leaves_the_callers_context_alone(data):
     X, y = data
     clf = fast(BOTH[0]).fit(X, y)

@@ -1,6 +1,5 @@
 """The skorch net inside every deep estimator."""
 
-import contextlib
 import copy
 import math
 import time
@@ -14,6 +13,7 @@ from skorch.callbacks import Callback, EpochScoring, LRScheduler
 from skorch.exceptions import SkorchException
 
 from ..networks import Network
+from ..operators._precision import without_autocast
 from ._callbacks import BY_UPDATE, OWN, AveragedWeights, bare_callback, why_not_moved
 from ._criterion import batch_mass, goes_on, sums
 from ._data import TrainingSet, make_batches
@@ -191,10 +191,12 @@ class SetNet(NeuralNet):
         return self.estimator._as_of(self, inputs)
 
     def autocast(self):
-        """Return the context in which the network runs."""
+        """Return the context in which the network runs, whatever that of the caller is."""
+        device = torch.device(self.device)
         if self.precision == "float32":
-            return contextlib.nullcontext()
-        return torch.autocast(torch.device(self.device).type, dtype=torch.bfloat16)
+            return without_autocast(device)
+        # Inside of a context of the caller, copies of weights would outlive their update.
+        return torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=False)
 
     def infer(self, x, n_samples=None, **fit_params):
         """Return the outputs of a batch of `n_samples`, of which `x` may be a part."""
@@ -433,7 +435,7 @@ class SetNet(NeuralNet):
         # Not before: a callback may have put a history of other epochs in place.
         self._end = len(self.history) + epochs
         try:
-            with torch.enable_grad():
+            with torch.enable_grad(), without_autocast(torch.device(self.device)):
                 self.fit_loop(X, y, epochs=math.ceil(epochs), **fit_params)
         except StopTraining:
             pass
