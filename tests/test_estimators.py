@@ -831,6 +831,14 @@ def test_training_on_images_keeps_the_interface(data):
             clf.predict(whole)
 
 
+def test_floats_in_other_units_than_those_of_fit_are_refused():
+    images = np.random.default_rng(0).random((40, 12, 12))
+    clf = TopKClassifier(k=2, max_epochs=1, random_state=0).fit(images, np.arange(40) % 3)
+    assert clf.predict_set(1.2 * images).shape == (40, 3)
+    with pytest.raises(ValueError, match=r"numbers up to 25\d.* those of `fit` were numbers from"):
+        clf.predict(255 * images)
+
+
 def test_public_names_are_importable():
     for name in sksetvalued.__all__:
         assert hasattr(sksetvalued, name)

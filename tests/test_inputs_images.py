@@ -1,6 +1,7 @@
 """Images in arrays, memory maps and tensors: layouts, types, transforms, statistics."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
@@ -8,7 +9,7 @@ from torch.utils.data import Subset, TensorDataset
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
-from sksetvalued.inputs import media_inputs
+from sksetvalued.inputs import input_kind, media_inputs
 from sksetvalued.inputs._transforms import channel_statistics, to_tensor
 
 ALL = torch.arange(6)
@@ -326,6 +327,17 @@ def test_lists_that_an_array_can_hold_are_in_memory():
     rows = [pixels(8, 8, 3).tolist(), pixels(9, 9, 3).tolist()]
     listed = image_inputs(rows, lambda image: image[:, :8, :8])
     assert torch.equal(listed.take([0]), image_inputs(pixels(1, 8, 8, 3)).take([0]).float())
+
+
+def test_images_as_objects_and_among_paths_are_named(tmp_path):
+    image = Image.fromarray(pixels(8, 8, 3))
+    objects = np.empty(2, dtype=object)
+    objects[:] = [image, image]
+    for X in (objects, pd.Series([image, image])):
+        with pytest.raises(TypeError, match=r"pass a list of them, X\.tolist\(\)"):
+            input_kind(X)
+    with pytest.raises(TypeError, match=r"X must hold paths of images, but X\[1\] is <PIL"):
+        media_inputs(["a.png", image], "path")
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "P", "CMYK"])

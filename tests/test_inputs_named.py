@@ -156,6 +156,14 @@ def test_what_the_backbone_does_not_take_is_an_error_and_never_dropped():
         clf.predict({"input_ids": ids.astype(float), "attention_mask": mask})
 
 
+def test_tokens_that_have_no_embedding_are_named():
+    known, unknown = classifier(max_epochs=1), {**X, "input_ids": ids + WORDS}
+    known.fit(X, y)
+    for call in (lambda: classifier().fit(unknown, y), lambda: known.predict(unknown)):
+        with pytest.raises(ValueError, match=rf"'input_ids': \d+,.* have \[{WORDS}\] rows"):
+            call()
+
+
 @pytest.mark.parametrize(
     ("parts", "error", "match"),
     [

@@ -177,6 +177,15 @@ def test_mixed_loss_is_minus_the_logarithm_of_mixed_marginals(dtype):
     torch.testing.assert_close(loss.double(), expected, rtol=tolerance, atol=tolerance)
 
 
+def test_mixed_loss_of_rank_one_has_the_gradient_of_the_cross_entropy_at_minus_infinity():
+    scores = torch.tensor([[-torch.inf, 0.0, 1.0, 3.0]], requires_grad=True)
+    losses = (MixedTopKLoss(ranks={1: 1.0}), torch.nn.CrossEntropyLoss())
+    own, expected = (
+        torch.autograd.grad(loss(scores, torch.tensor([0])), scores)[0] for loss in losses
+    )
+    torch.testing.assert_close(own, expected)
+
+
 def test_mixed_loss_of_rank_one_is_the_cross_entropy_at_any_scale():
     for scale in (1e-3, 1.0, 1e4):
         scores, target = draw(20, 12, scale=scale)

@@ -376,6 +376,18 @@ class TestRefusals:
         with pytest.raises(ValueError, match="Flatten"):
             build(nn.Conv2d(3, 4, 3))
 
+    def test_features_of_each_sample(self):
+        class OverSamples(nn.Linear):
+            def forward(self, x):
+                return super().forward(x).mean(0, keepdim=True)
+
+        with pytest.raises(ValueError, match=r"got \(1, 8\) for 2 samples"):
+            build(OverSamples(6, 8), shape=(6,))
+
+    def test_a_backbone_without_values(self):
+        with pytest.raises(ValueError, match=r"backbone=Linear is on the meta device"):
+            build(nn.Linear(6, 8, device="meta"), shape=(6,))
+
     def test_features_in_double_precision(self):
         with pytest.raises(ValueError, match=r"backbone=Linear computes in double.*float\(\)"):
             build(nn.Linear(6, 8).double(), shape=(6,))

@@ -257,7 +257,7 @@ ERRORS = {
     ),
     "uneven": (
         ValueError,
-        "sample 70 of the stream",
+        "sample 70 of the stream.* give all of them one shape",
         lambda: fitted(stream([*zip(X[:70], y), (X[0, :5], "a")])),
     ),
 }

@@ -677,6 +677,34 @@ def test_schedules_go_with_any_optimizer(schedule, optimizer, data):
     assert log_loss(data[1], clf.predict_proba(data[0])) < clf.history_[0, "train_loss"] - 0.1
 
 
+def test_an_optimizer_that_flattens_gradients_takes_images():
+    images = np.random.default_rng(0).random((60, 3, 8, 8), dtype=np.float32)
+    params = {"optimizer": torch.optim.LBFGS, "batch_size": 60, "lr": 0.5, "lr_schedule": None}
+    clf = classifier(max_epochs=2, backbone="convnet", **params).fit(images, np.arange(60) % 3)
+    assert clf.history_[-1, "train_loss"] < clf.history_[0, "train_loss"]
+
+
+def test_losses_of_single_samples_train_nothing(data):
+    with pytest.raises(ValueError, match="gives a value for each sample.*reduction"):
+        classifier(loss="smoothed_hinge", loss_params={"reduction": "none"}).fit(*data)
+
+
+def test_batch_normalisation_of_one_sample_is_named():
+    images = np.random.default_rng(0).random((1, 3, 32, 32), dtype=np.float32)
+    clf = classifier(backbone="resnet18")
+    with pytest.raises(ValueError, match="batch normalisation .* set batch_size to two"):
+        clf.partial_fit(images, [0], classes=[0, 1, 2])
+
+
+def test_what_callbacks_raise_is_not_taken_for_a_missing_validation_set(data):
+    class Raises(Callback):
+        def on_epoch_end(self, net, **kwargs):
+            raise ValueError("invalid_value given")
+
+    with pytest.raises(ValueError, match="^invalid_value given"):
+        classifier(callbacks=[Raises()]).fit(*data)
+
+
 @pytest.mark.parametrize("schedule", ["cosine", "one_cycle", [1], None])
 def test_rates_of_layers_keep_their_ratio(schedule, rates, data):
     groups = {"optimizer__param_groups": [("backbone*", {"lr": 1e-6})]}

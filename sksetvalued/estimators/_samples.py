@@ -28,6 +28,11 @@ FLOATS = (np.float64, np.float32)
 WEIGHTS = (1e-30, 1e30)
 
 
+#: Images that are looked at in a prediction, and times the largest value of those of `fit` that no
+#: images in the same units reach.
+N_LOOKED_AT, TOO_LARGE = 4, 10
+
+
 class TakesSamples:
     """Checks of samples, at `fit` and after it, for an estimator of the parameters of all."""
 
@@ -76,9 +81,7 @@ class TakesSamples:
                 f"{type(self).__name__} was fitted on samples of shape {self.input_shape_}."
                 f"{hint_of_one(X, self.input_shape_)}"
             )
-        elif is_image(shape) and (
-            inputs.of_bytes != self._fitted_on_bytes or getattr(inputs, "of_integers", False)
-        ):
+        elif is_image(shape) and not (inputs.of_bytes and self._fitted_on_bytes):
             self._check_image_range(inputs)
         return inputs
 
@@ -140,7 +143,8 @@ class TakesSamples:
         """Raise if bytes and other numbers cannot mean the same images.
 
         Bytes are divided by 255, others are taken as they are. Of samples that are read one at a
-        time, the first tells.
+        time, the first tells; where those of `fit` were floats too, the first few in memory, by
+        values that are many times too large.
         """
         low, high = self._image_range
         fitted = f"numbers from {low:g} to {high:g}"
@@ -151,12 +155,19 @@ class TakesSamples:
                     f"{fitted}: convert X to their type and range."
                 )
         elif low >= 0 and high <= 1:
+            whole = getattr(inputs, "of_integers", False)
+            in_view, most = [0], 1
+            if not whole and not self._fitted_on_bytes:
+                if not inputs.in_memory:
+                    return
+                in_view, most = range(min(len(inputs), N_LOOKED_AT)), TOO_LARGE
+            elif inputs.in_memory or isinstance(inputs, StreamInputs):
+                in_view = None
             with put_back():
-                every = inputs.in_memory or isinstance(inputs, StreamInputs)
-                largest = (inputs if every else inputs.subset([0])).statistics().high
+                seen = inputs if in_view is None else inputs.subset(in_view)
+                largest = seen.statistics().high
             # Dark images of whole numbers are not divided by 255 either.
-            whole = self._fitted_on_bytes and getattr(inputs, "of_integers", False)
-            if largest > 1 or whole:
+            if largest > most or (whole and self._fitted_on_bytes):
                 fitted = "bytes, which are divided by 255" if self._fitted_on_bytes else fitted
                 raise ValueError(
                     f"X holds images of numbers up to {largest:g}, but those of `fit` were "

@@ -97,10 +97,10 @@ def same_form(form, other):
     return isinstance(form, dict) and isinstance(other, dict) and loosely(form) == loosely(other)
 
 
-def plain_sample(form, value, device=None):
-    """Return a batch of one sample whose entries are all one value."""
+def plain_sample(form, value, device=None, n_samples=1):
+    """Return a batch of samples whose entries are all one value."""
     return NamedTensors(
-        (name, torch.full((1, *shape), value, dtype=getattr(torch, dtype), device=device))
+        (name, torch.full((n_samples, *shape), value, dtype=getattr(torch, dtype), device=device))
         for name, (shape, dtype) in form.items()
     )
 

@@ -80,8 +80,8 @@ def _check_depth(image):
 def _as_strings(paths):
     """Return the paths as an array of str, which workers share without copying it."""
     values = list(paths) if not isinstance(paths, np.ndarray) else paths
-    if np.ndim(values) != 1:
-        raise ValueError(f"X must hold paths in one dimension, got shape {np.shape(values)}.")
+    if isinstance(values, np.ndarray) and values.ndim != 1:
+        raise ValueError(f"X must hold paths in one dimension, got shape {values.shape}.")
     for i, value in enumerate(values):
         if not isinstance(value, str | os.PathLike) or not str(value):
             raise TypeError(

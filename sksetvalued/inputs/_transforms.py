@@ -308,6 +308,8 @@ class SampleInputs(Inputs):
             remedy = "`transform` must give all of them one form"
         elif one.dtype != other.dtype:
             remedy = "give all of them one type"
+        elif one.ndim != 3 or other.ndim != 3:
+            remedy = "give all of them one shape"
         elif one.shape[1:] == other.shape[1:]:
             remedy = "give all of them as many channels, as by image.convert('RGB')"
         else:

@@ -19,6 +19,9 @@ LARGEST_SIZE_TRIED = 512
 #: What modules raise of samples that they cannot take.
 REFUSALS = (RuntimeError, AssertionError, IndexError, TypeError, ValueError)
 
+#: Samples on which a backbone is tried: of one, a mean over samples would have the same shape.
+N_PROBED = 2
+
 #: Classes of ImageNet.
 N_IMAGENET = 1000
 #: Mean and spread of the colours of ImageNet, as torchvision and timm have them.
@@ -253,8 +256,13 @@ def _check_channels(n_means, n_channels, one_stays_one):
 
 
 def _n_features(normalize, body, form, backbone):
-    """Return the width of the features, from a sample of zeros or, of parts, else of ones."""
+    """Return the width of the features, from samples of zeros or, of parts, else of ones."""
     network = nn.Sequential(normalize, body) if not isinstance(form, dict) else body
+    if any(parameter.is_meta for parameter in body.parameters()):
+        raise ValueError(
+            f"backbone={_named(backbone)} is on the meta device, where weights have no values: "
+            "make it on the CPU, or give them values after backbone.to_empty(device='cpu')."
+        )
     training = {module: module.training for module in network.modules()}
     network.eval()
     try:
@@ -266,11 +274,11 @@ def _n_features(normalize, body, form, backbone):
             module.training = mode
     if not torch.is_tensor(features):
         raise ValueError(_wrapper(features, form, backbone))
-    if features.ndim != 2 or len(features) != 1:
+    if features.ndim != 2 or len(features) != N_PROBED:
         raise ValueError(
             f"backbone={_named(backbone)} must return features of shape (n_samples, n_features),"
-            f" got {tuple(features.shape)} for one sample: end it with pooling and nn.Flatten()."
-            f"{_hint_of_signals(form)}"
+            f" got {tuple(features.shape)} for {N_PROBED} samples: end it with pooling and "
+            f"nn.Flatten().{_hint_of_signals(form)}"
         )
     if not features.shape[1] or not features.is_floating_point():
         raise ValueError(
@@ -334,11 +342,11 @@ def _forward_plain(body, input_shape):
     with torch.no_grad():
         if isinstance(input_shape, dict):
             try:
-                return body(**plain_sample(input_shape, 0, like.device))
+                return body(**plain_sample(input_shape, 0, like.device, N_PROBED))
             except REFUSALS:
                 # Lengths may have to be positive, and masks to leave something.
-                return body(**plain_sample(input_shape, 1, like.device))
-        return body(torch.zeros(1, *input_shape, dtype=like.dtype, device=like.device))
+                return body(**plain_sample(input_shape, 1, like.device, N_PROBED))
+        return body(torch.zeros(N_PROBED, *input_shape, dtype=like.dtype, device=like.device))
 
 
 def _refusal(body, input_shape, backbone, error):

@@ -205,6 +205,11 @@ def make_criterion(loss, loss_params, supplied, targets="label"):
             f"of type {type(loss).__name__}."
         )
     if isinstance(loss, SetLoss):
+        if loss.reduction == "none":
+            raise ValueError(
+                f"loss={type(loss).__name__} gives a value for each sample, where training needs "
+                "one number: set its reduction to 'mean' or 'sum'."
+            )
         loss.validate = False
         return loss
     if targets == "label" and isinstance(loss, OF_INDICATORS):

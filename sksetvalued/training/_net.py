@@ -2,6 +2,7 @@
 
 import copy
 import math
+import re
 import time
 from itertools import islice
 from types import MappingProxyType
@@ -11,7 +12,9 @@ import torch
 from skorch import NeuralNet
 from skorch.callbacks import Callback, EpochScoring, LRScheduler
 from skorch.exceptions import SkorchException
+from torch.nn import Embedding
 
+from ..inputs import NamedTensors
 from ..networks import Network
 from ..operators._precision import without_autocast
 from ._callbacks import BY_UPDATE, OWN, AveragedWeights, bare_callback, why_not_moved
@@ -19,6 +22,9 @@ from ._criterion import batch_mass, goes_on, sums
 from ._data import TrainingSet, make_batches
 from ._optimizers import needs_closure
 from ._state import load_optimizer_state
+
+#: What a callback misses that wants the history of a validation set.
+OF_VALIDATION = re.compile(r"\bvalid_")
 
 
 class StopTraining(Exception):
@@ -136,7 +142,7 @@ class SetNet(NeuralNet):
             # skorch's EarlyStopping ends the training in this way.
             stops = True
         except (KeyError, ValueError, SkorchException) as error:
-            if dataset_valid is not None or "valid_" not in str(error):
+            if dataset_valid is not None or not OF_VALIDATION.search(str(error)):
                 raise
             raise ValueError(
                 f"A callback needs a validation set ({error}): set validation_fraction, for "
@@ -208,10 +214,18 @@ class SetNet(NeuralNet):
         return self._processes.whole(output, n_samples)
 
     def _forward(self, x):
-        if self.precision == "float32":
-            return self.module_(x)
-        with self.autocast():
-            return self.module_(x)
+        return self.run(self.module_, x)
+
+    def run(self, module, x):
+        """Return what a network makes of a batch; name what it cannot take."""
+        try:
+            with self.autocast():
+                return module(x)
+        except (IndexError, ValueError) as error:
+            reason = _reason(error, module, x)
+            if reason is None:
+                raise
+            raise ValueError(f"{reason} ({error})") from error
 
     def _set_training(self, training=True):
         for part in (self.module_, self.criterion_):
@@ -495,6 +509,26 @@ class SetNet(NeuralNet):
         # module_ and criterion_ hold the trained copies; the others would double the file.
         state["module"], state["criterion"] = type(self.module), type(self.criterion)
         return state
+
+
+def _reason(error, module, x):
+    """Return why a network does not take a batch, or None where that is not known."""
+    if isinstance(error, IndexError) and isinstance(x, NamedTensors):
+        tables = [part.num_embeddings for part in module.modules() if isinstance(part, Embedding)]
+        largest = {
+            name: int(part.max()) for name, part in x.items() if not part.is_floating_point()
+        }
+        if tables:
+            return (
+                f"X holds integers up to {largest}, but the embedding tables of the backbone have "
+                f"{tables} rows: give it tokens below these."
+            )
+    if isinstance(error, ValueError) and "more than 1 value per channel" in str(error):
+        return (
+            "batch normalisation cannot train on one sample: set batch_size to two or more, and "
+            "give partial_fit as many."
+        )
+    return None
 
 
 def _without_shared(callbacks):

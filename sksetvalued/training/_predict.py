@@ -74,6 +74,6 @@ def _scores(net, module, criterion, x, inputs):
     if n_views is not None:
         x = x.flatten(0, 1)
     with net.autocast():
-        scores = criterion.scores(module(x))
+        scores = criterion.scores(net.run(module, x))
     scores = scores if scores.dtype == torch.float64 else scores.float()
     return scores if n_views is None else scores.unflatten(0, (-1, n_views))

@@ -217,6 +217,9 @@ def make_net(module, criterion, inputs, monitor, n_batches, options, generator=N
             f"net_params sets {ACCUMULATION!r}, but {optimizer.__name__} evaluates every batch "
             "itself, as often as it likes: leave it out, or use another optimizer."
         )
+    if needs_closure(optimizer):
+        # LBFGS flattens gradients as if channels were not last.
+        module = module.to(memory_format=torch.contiguous_format)
     loader = loader_params(inputs, options.device)
     defaults = optimizer_params(optimizer, defaults, options.weight_decay)
     params = {f"optimizer__{k}": v for k, v in defaults.items()}
