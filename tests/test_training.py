@@ -692,8 +692,16 @@ def test_losses_of_single_samples_train_nothing(data):
 def test_batch_normalisation_of_one_sample_is_named():
     images = np.random.default_rng(0).random((1, 3, 32, 32), dtype=np.float32)
     clf = classifier(backbone="resnet18")
-    with pytest.raises(ValueError, match="batch normalisation .* set batch_size to two"):
+    with pytest.raises(ValueError, match="Batch normalisation .* set batch_size to two"):
         clf.partial_fit(images, [0], classes=[0, 1, 2])
+
+
+def test_a_backbone_in_half_precision_is_named_where_training_is_not(data):
+    X, y = data
+    backbone = torch.nn.Linear(X.shape[1], 8).bfloat16()
+    with pytest.raises(ValueError, match=r"weights of torch.bfloat16.* backbone\.float\(\)"):
+        classifier(backbone=backbone).fit(X, y)
+    classifier(backbone=backbone, precision="bf16").fit(X, y)
 
 
 def test_what_callbacks_raise_is_not_taken_for_a_missing_validation_set(data):

@@ -221,7 +221,7 @@ class SetNet(NeuralNet):
         try:
             with self.autocast():
                 return module(x)
-        except (IndexError, ValueError) as error:
+        except (IndexError, RuntimeError, ValueError) as error:
             reason = _reason(error, module, x)
             if reason is None:
                 raise
@@ -525,8 +525,14 @@ def _reason(error, module, x):
             )
     if isinstance(error, ValueError) and "more than 1 value per channel" in str(error):
         return (
-            "batch normalisation cannot train on one sample: set batch_size to two or more, and "
+            "Batch normalisation cannot train on one sample: set batch_size to two or more, and "
             "give partial_fit as many."
+        )
+    types = {p.dtype for p in module.parameters() if p.is_floating_point()} - {torch.float32}
+    if "same dtype" in str(error) and types:
+        return (
+            f"The backbone has weights of {types.pop()}, and is trained in single precision: "
+            "convert it, as by backbone.float(), or set precision='bf16'."
         )
     return None
 
