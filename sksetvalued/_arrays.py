@@ -124,8 +124,7 @@ def as_labels(labels, name, warn=False):
     if labels is None:
         raise ValueError(f"{name} is None: pass one label per sample.")
     check_strings(labels, name)
-    if not hasattr(labels, "iloc"):
-        labels = as_array(labels, name)
+    labels = _without_nullable(labels) if hasattr(labels, "iloc") else as_array(labels, name)
     try:
         array = column_or_1d(labels, warn=warn)
     except ValueError as error:
@@ -136,6 +135,17 @@ def as_labels(labels, name, warn=False):
         raise ValueError(f"{name} must hold one label per sample: {error}{remedy}") from error
     check_kind(array, name)
     return array
+
+
+def _without_nullable(labels):
+    """Return a column of nullable whole numbers, or booleans, that misses none as an array.
+
+    As floats, which scikit-learn makes of them, large ones would be the same.
+    """
+    plain = getattr(getattr(labels, "dtype", None), "numpy_dtype", None)
+    if plain is None or plain.kind not in "biu" or labels.isna().any():
+        return labels
+    return labels.to_numpy(dtype=plain)
 
 
 def check_strings(labels, name):
@@ -176,7 +186,9 @@ def check_discrete(labels, name):
         check_classification_targets(labels)
     except ValueError as error:
         if labels.dtype == object:
-            held = f"objects, of type {type(labels[0]).__name__}: pass np.asarray({name}.tolist())"
+            plain = np.asarray(labels.tolist()).dtype.kind in "biuf"
+            remedy = f"np.asarray({name}.tolist())" if plain else f"{name}.astype(str)"
+            held = f"objects, of type {type(labels[0]).__name__}: pass {remedy}"
         else:
             odd = labels[np.isinf(labels) | (labels != np.round(labels))][0]
             held = f"{odd}: if that is the name of a class, pass {name}.astype(str)"
@@ -212,6 +224,24 @@ def label_kinds(array):
     if array.dtype != object:
         return {KINDS.get(array.dtype.kind, f"{array.dtype} values")} if array.size else set()
     return {label_kind(cls) for cls in set(map(type, array.tolist()))}
+
+
+def of_one_type(labels, known):
+    """Return labels and those known such that NumPy tells large whole numbers apart.
+
+    Signed and unsigned ones of 64 bits, which it compares as floats, become objects.
+    """
+    kinds = {labels.dtype.kind, known.dtype.kind}
+    if kinds == {"i", "u"} and np.result_type(labels, known).kind == "f":
+        return labels.astype(object), known.astype(object)
+    return labels, known
+
+
+def plain_labels(labels):
+    """Return labels as a list of what is printed well; ``tolist`` makes numbers of nanoseconds."""
+    if labels.dtype.kind in "mM":
+        labels = labels.astype(f"{labels.dtype.kind}8[us]")
+    return labels.tolist()
 
 
 def check_comparable(labels, name, known, of):

@@ -138,6 +138,19 @@ class TestLabels:
             with pytest.raises(ValueError, match=match):
                 model.fit(X, labels)
 
+    def test_large_whole_numbers_are_told_apart_whatever_their_types(self):
+        numbers = (2**53 + np.arange(3))[Y]
+        nullable = pd.Series(numbers, dtype="Int64")
+        plug_in = PlugInClassifier(LogisticRegression(), TopK(2))
+        for model in (top_k(), SparseTopClassifier(max_epochs=1), plug_in):
+            assert model.fit(X, nullable).classes_.tolist() == [*range(2**53, 2**53 + 3)]
+        for one, other in (("u8", "i8"), ("i8", "u8")):
+            sets, known = np.eye(3, dtype=bool)[Y], np.unique(numbers).astype(other)
+            assert set_coverage_score(numbers.astype(one), sets, labels=known) == 1
+            plug_in.fit(X, numbers.astype(other)).calibrate(X, numbers.astype(one))
+            model = top_k().fit(X, numbers.astype(other))
+            assert (model._encode(numbers.astype(one)) == Y).all()
+
     def test_of_another_kind_than_the_classes(self, fitted):
         strings = np.array(["a", "b", "c"])[Y]
         dates = np.array(["2020-01-01", "2021-01-01", "2022-01-01"], dtype="M8[D]")[Y]

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch.utils.data import Dataset
 
 from .. import training
-from .._arrays import as_labels, as_numbers, check_comparable, check_discrete
+from .._arrays import as_labels, as_numbers, check_comparable, check_discrete, of_one_type
 from .._masks import row_counts
 from .._predict import labels_of_sets
 from .._sets import SetMask
@@ -200,7 +200,8 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
     def _encode(self, y):
         """Return class indices; every label must be among `classes_`."""
         check_comparable(y, "y", self.classes_, "classes_")
-        unseen = np.setdiff1d(y, self.classes_)
+        y, classes = of_one_type(y, self.classes_)
+        unseen = np.setdiff1d(y, classes)
         if len(unseen):
             raise ValueError(
                 f"y holds labels that are not among the classes of this "
@@ -208,7 +209,7 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
                 f"{self.classes_[:10].tolist()}{'...' if len(self.classes_) > 10 else ''}. "
                 "Name all of them in `classes` at the first call, or fit anew."
             )
-        return np.searchsorted(self.classes_, y)
+        return np.searchsorted(classes, y)
 
     def _count(self, target, weight):
         counts = np.bincount(target, weights=weight, minlength=len(self.classes_))

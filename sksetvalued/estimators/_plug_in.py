@@ -19,7 +19,7 @@ from sklearn.utils.validation import (
     has_fit_parameter,
 )
 
-from .._arrays import as_labels, check_comparable, check_discrete
+from .._arrays import as_labels, check_comparable, check_discrete, of_one_type
 from .._predict import SCORE_METHODS, class_scores, labels_of_sets, score_method, unwrap
 from .._sets import sets_of
 from .._validation import changed_parameters, check_weights, undone_if_raised, warn_caller
@@ -625,10 +625,11 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     def _columns(self, y):
         """Return the column of each label."""
         check_comparable(y, "y", self.classes_, "classes_")
-        order = np.argsort(self.classes_)
-        place = np.searchsorted(self.classes_, y, sorter=order)
+        y, classes = of_one_type(y, self.classes_)
+        order = np.argsort(classes)
+        place = np.searchsorted(classes, y, sorter=order)
         at = order[np.minimum(place, len(order) - 1)]
-        unseen = np.unique(y[self.classes_[at] != y])
+        unseen = np.unique(y[classes[at] != y])
         if unseen.size:
             raise ValueError(
                 f"y holds labels that the classifier was not trained on: {unseen[:5].tolist()}. "

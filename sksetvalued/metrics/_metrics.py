@@ -4,7 +4,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import UndefinedMetricWarning
 
-from .._arrays import as_array, as_labels, as_numbers, check_comparable
+from .._arrays import as_array, as_labels, as_numbers, check_comparable, of_one_type
 from .._average_size import average_size_threshold
 from .._checks import check_in_order
 from .._masks import ceil_to_dtype, row_blocks, top_k_mask
@@ -414,8 +414,9 @@ def _encode(y_true, labels, shape, names=(), binary=False):
             "labels must be in order where the scores are one column, that of the greater label, "
             f"got {labels.tolist()}: pass {ordered.tolist()}, or a column for each label."
         )
-    at = np.minimum(np.searchsorted(ordered, y_true), len(labels) - 1)
-    return y_true, np.where(ordered[at] == y_true, order[at], -1), labels
+    seen, ordered = of_one_type(y_true, ordered)
+    at = np.minimum(np.searchsorted(ordered, seen), len(labels) - 1)
+    return y_true, np.where(ordered[at] == seen, order[at], -1), labels
 
 
 def _class_coverage(hits, y_true, sample_weight):
