@@ -79,7 +79,8 @@ class AverageSizeSelector:
         keep_rows=False,
         reach=1.0,
     ):
-        self.k, self.min_size, self.most = k, int(min_size), k * reach
+        # In the type of a small number of NumPy, products with the number of samples overflow.
+        self.k, self.min_size, self.most = float(k), int(min_size), float(k) * reach
         self.max_size = None if max_size is None else int(max_size)
         self.n_samples, self.total_weight = n_samples, total_weight
         self.reserve, self.keep_rows = reserve, keep_rows

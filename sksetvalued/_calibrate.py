@@ -1,6 +1,6 @@
 """Calibration, and sets out of fold, of any set-valued model, through pipelines and searches."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -11,7 +11,7 @@ from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.validation import _check_method_params
 
 from ._arrays import as_array, as_labels
-from ._predict import predict_set, unwrap
+from ._predict import predict_set, samples_alone, unwrap
 from .estimators._targets import encode_label_sets, find_labels, has_several_labels
 
 
@@ -143,7 +143,13 @@ def merge_parts(model, parts):
     --------
     See :func:`calibrate_part`.
     """
-    inner, parts = _calibrated(model), iter(parts)
+    inner = _calibrated(model)
+    if not isinstance(parts, Iterable):
+        raise TypeError(
+            f"parts must be an iterable of what calibrate_part returned, got one "
+            f"{type(parts).__name__}: put it into a list."
+        )
+    parts = iter(parts)
     rule = next(parts, None)
     if rule is None:
         raise ValueError("parts holds no part: give what calibrate_part returned.")
@@ -183,7 +189,7 @@ def _batches(model, X, y, sample_weight, n_samples=None):
         for values, name in ((y, "y"), (sample_weight, "sample_weight"))
     )
     start = 0
-    for batch in X:
+    for batch in samples_alone(X):
         _, batch = unwrap(model, batch)
         stop = start + _n_samples(batch)
         if n_samples is not None and stop > n_samples:
@@ -191,6 +197,11 @@ def _batches(model, X, y, sample_weight, n_samples=None):
                 f"X yielded {stop} samples or more, but n_samples={n_samples}: it is the number "
                 "of samples of all batches together."
             )
+        for name, values in {"y": y, "sample_weight": sample_weight}.items():
+            if values is not None and len(values) < stop:
+                raise ValueError(
+                    f"X yielded {stop} samples or more, but {name} is for {len(values)}."
+                )
         rows = slice(start, stop)
         yield batch, *(None if a is None else a[rows] for a in (y, sample_weight))
         start = stop

@@ -107,7 +107,7 @@ def predict_set(model, X, out=None):
                 "an array in `out` is for all samples, but X is an iterator of batches: give "
                 "predict_set each batch with its rows, as in out=mask[start:stop]."
             )
-        return (predict_set(model, batch, out) for batch in X)
+        return (predict_set(model, batch, out) for batch in samples_alone(X))
     model, X = _set_valued(model, X, "predict_set")
     return model.predict_set(X) if out is None else sets_of(model, X, out)
 
@@ -142,9 +142,24 @@ def predict_labels(model, X):
     """
     if isinstance(X, Iterator):
         _set_valued(model, None, "predict_labels")
-        return (predict_labels(model, batch) for batch in X)
+        return (predict_labels(model, batch) for batch in samples_alone(X))
     model, X = _set_valued(model, X, "predict_labels")
     return model.predict_labels(X)
+
+
+def samples_alone(batches):
+    """Yield batches of samples; raise for pairs (X, y)."""
+    for batch in batches:
+        # Two rows in a tuple have one dimension both.
+        n_dims = (
+            [getattr(part, "ndim", None) for part in batch] if isinstance(batch, tuple) else []
+        )
+        if n_dims[1:] == [1] and n_dims[0] != 1:
+            raise TypeError(
+                "X yielded pairs, as Stream.batches does: give the samples alone, as by "
+                "(X for X, _ in stream.batches(1024))."
+            )
+        yield batch
 
 
 def _set_valued(model, X, method):

@@ -91,12 +91,23 @@ def test_what_cannot_be_calibrated_is_said(data):
         ((X_new,), {"n_samples": 9}, "for an iterator"),
         ((iter([X_new]),), {"n_samples": 2000}, "yielded 1097 samples, but n_samples is"),
         ((iter([X_new]), np.resize(y, 2000)), {}, "yielded 1097 samples, but y is for 2000"),
-        ((iter([X_new]), y[:9]), {}, "inconsistent"),
+        ((iter([X_new]), y[:9]), {}, "yielded 1097 samples or more, but y is for 9"),
+        (
+            (iter(np.array_split(X_new, 3)),),
+            {"sample_weight": np.ones(400)},
+            "yielded 732 samples or more, but sample_weight is for 400",
+        ),
     ]
     for args, params, match in cases:
         with pytest.raises(ValueError, match=match):
             calibrate(model, *args, **params)
         assert model.rule_ is rule
+    for call in (calibrate, lambda *args: list(predict_set(*args))):
+        with pytest.raises(TypeError, match="X yielded pairs.* for X, _ in"):
+            call(model, iter([(X_new, y[: len(X_new)])]))
+    assert len(next(predict_set(model, iter([(X_new[0], X_new[1])])))) == 2
+    with pytest.raises(TypeError, match="got one AverageK: put it into a list"):
+        merge_parts(model, calibrate_part(model, X_new))
 
 
 def test_sets_out_of_fold_are_those_of_each_fold(data):

@@ -165,6 +165,10 @@ class TestCorruptLabels:
         with pytest.raises(ValueError, match="^groups "):
             corrupt_labels([0, 1], groups, 0.5)
 
+    def test_groups_in_another_order_than_the_classes(self):
+        with pytest.raises(ValueError, match=r"^groups must be in the order .* \[2, 0, 1\]"):
+            corrupt_labels([2], pd.Series({2: "b", 0: "a", 1: "a"}), 0.5)
+
     @pytest.mark.parametrize("y", [["a"], np.array(["a"], dtype=object)])
     def test_labels_of_another_kind_have_no_group(self, y):
         with pytest.raises(ValueError, match=r"without a group.*'a'"):

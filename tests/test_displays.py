@@ -191,6 +191,7 @@ def test_plot_can_be_called_again_and_takes_style():
     _, ax = plt.subplots()
     assert display.plot(ax=ax, color="k").ax_ is ax
     assert all(line.get_color() == "k" for line in ax.lines)
+    assert {line.get_linestyle() for line in display.plot(c="r", ls=":").lines_} == {":"}
     bars = SetSizeDisplay.from_predictions(None, p > 0.1, color="C3").ax_.patches
     assert bars[0].get_facecolor() == matplotlib.colors.to_rgba("C3")
 

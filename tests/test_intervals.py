@@ -124,6 +124,18 @@ def test_bad_input_is_named():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         coverage_interval(y, sets, average="macro")
+        low, high = coverage_interval(y, sets, level=np.nextafter(1, 0))
+        assert 0 < low < 3 / 5 < high < 1
+
+
+def test_dates_are_shown_as_dates():
+    labels = np.array(["2020-01-01", "2020-01-02", "2020-01-03"], dtype="M8[ns]")
+    sets = np.eye(3, dtype=bool)[[0, 1, 0]]
+    report = SetReport.from_predictions(labels[[0, 1, 1]], sets, labels=labels)
+    assert "class 2020-01-02" in str(report)
+    assert "Without samples: [datetime.datetime(2020, 1, 3" in str(report)
+    with pytest.warns(UserWarning, match=r"left out.*2020, 1, 3"):
+        coverage_interval(labels[[0, 1, 1]], sets, labels=labels, average="macro")
 
 
 # -- the report --------------------------------------------------------------------------

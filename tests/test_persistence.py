@@ -169,13 +169,14 @@ class TestRoundTrip:
             "callbacks__stop__patience": 3,
             "iterator_train__num_workers": 0,
             "optimizer__betas": (0.8, 0.9),
+            "optimizer__eps": np.float64(1e-7),
         }
         model = fitted(compile=True, callbacks=stop, net_params=net_params, device="cpu")
         save(model, tmp_path / "m")
         with pytest.warns(UserWarning, match="^callbacks, compile, net_params .*not restored"):
             bare = load(tmp_path / "m")
         expected = {"callbacks": None, "compile": False, "device": "auto"}
-        expected["net_params"] = {"optimizer__betas": (0.8, 0.9)}
+        expected["net_params"] = {"optimizer__betas": (0.8, 0.9), "optimizer__eps": 1e-7}
         assert bare.get_params() == {**model.get_params(), **expected}
         eager = {"compile__backend": "eager"}
         with pytest.warns(UserWarning, match="^callbacks of the training"):

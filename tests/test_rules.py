@@ -106,6 +106,14 @@ def test_average_k_is_the_largest_average_size_not_above_k(seed):
     assert sets.sum(1).mean() == best_average_size(p, k, low, high)
 
 
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.float16, np.float32])
+def test_a_small_number_of_numpy_is_the_same_k(kind):
+    p = random_scores(np.random.default_rng(0), n=300)
+    assert AverageK(kind(2)).fit(p).threshold_ == AverageK(2).fit(p).threshold_
+    k = kind(2.3)
+    assert AverageK(k).fit(p).predict_set(p).sum(1).mean() <= float(k)
+
+
 def test_threshold_is_the_smallest_fitting_entry_halfway_to_the_next():
     rng = np.random.default_rng(0)
     for kind in KINDS:

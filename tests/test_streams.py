@@ -3,6 +3,7 @@
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
@@ -241,6 +242,11 @@ ERRORS = {
         ValueError,
         "label 'a' of type str.*not among",
         lambda: fitted(stream(classes=list("bcdefghijk"))),
+    ),
+    "counts of other classes": (
+        ValueError,
+        r"its index is \['b', 'a'\], .* class_counts\.loc\[classes\]",
+        lambda: Stream([], classes=["a", "b"], class_counts=pd.Series({"b": 9, "a": 1})),
     ),
     "empty": (ValueError, "yielded no samples", lambda: fitted(stream([]))),
     "no labels": (ValueError, "yielded no samples", lambda: Stream.counted([])),

@@ -6,6 +6,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from .._arrays import as_array, as_labels, check_kind, label_kinds
+from .._checks import check_in_order
 
 
 def corrupt_labels(y, groups, p, *, random_state=None):
@@ -77,6 +78,7 @@ def corrupt_labels(y, groups, p, *, random_state=None):
 def _classes_and_groups(groups):
     """Return the labels that have a group, and the code of the group of each."""
     by_label = isinstance(groups, dict)
+    check_in_order(groups, "groups")
     names = as_array(list(groups.values()) if by_label else groups, "groups")
     if names.ndim != 1 or not len(names):
         raise ValueError(

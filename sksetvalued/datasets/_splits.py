@@ -112,9 +112,10 @@ def train_val_test_indices(y, *, percent=(80, 10, 10), random_state=None):
 
     A class of :math:`n \ge 4` samples gives :math:`\lceil n \, q / 100 \rceil` of them to
     validation and to test, for the percentages :math:`q` of each, in integer arithmetic, and
-    the rest to training: at least one each. It is the rule of Pl@ntNet-300K ([1]_, section
-    3.2.2). Smaller classes train only: nothing can be said about them by testing, and without
-    training samples they could not be predicted.
+    the rest to training. Where that is more than there are, or leaves none to a training whose
+    percentage is not zero, the larger of the two has fewer. It is the rule of Pl@ntNet-300K
+    ([1]_, section 3.2.2). Smaller classes train only: nothing can be said about them by testing,
+    and without training samples they could not be predicted.
 
     Parameters
     ----------

@@ -17,6 +17,7 @@ from ._describe import (
     describe_estimator,
     describe_rule,
     describe_unfitted,
+    plain,
     versions,
 )
 from ._json import DECODERS, DTYPES, Decoder, NotEncodable, encode
@@ -125,7 +126,8 @@ class _Writer:
             self.left_out.add("metadata requests")
         if fitted.get("estimator_") is value.estimator:
             del params["estimator"]
-        if not _is_cv(value.cv):
+        params["cv"] = plain(value.cv)
+        if not _is_cv(params["cv"]):
             self.left_out.add("cv")
             params["cv"] = None
         return self._state(params, fitted, name)

@@ -104,11 +104,11 @@ def _of_the_model(model):
     """Return the parameters that a file may hold, and the names of what is left out."""
     params = model.get_params(deep=False)
     kept = {k: v for k, v in params.items() if k not in _allowed.OF_THE_MACHINE}
-    kept["backbone_params"] = _plain(kept["backbone_params"])
+    kept["backbone_params"] = plain(kept["backbone_params"])
     left_out = [name for name in ("callbacks", "compile") if params[name]]
     left_out += ["metadata requests"] if hasattr(model, "_metadata_request") else []
     if isinstance(kept["optimizer"], str | type):
-        net_params = _allowed.of_the_optimizer(kept["optimizer"], kept["net_params"])
+        net_params = _allowed.of_the_optimizer(kept["optimizer"], plain(kept["net_params"]))
         if net_params.keys() != (kept["net_params"] or {}).keys():
             left_out.append("net_params")
         kept["net_params"] = net_params or None
@@ -118,19 +118,19 @@ def _of_the_model(model):
     return kept, left_out
 
 
-def _plain(value):
+def plain(value):
     """Return arrays and numbers of NumPy, in a dict too, as those of Python."""
     if isinstance(value, dict):
-        return {name: _plain(part) for name, part in value.items()}
+        return {name: plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(map(_plain, value))
+        return type(value)(map(plain, value))
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
 def _of_the_network(params, body):
     """Return the description of the network, as it can be made without its weights."""
     backbone, weights = params["backbone"], params["weights"]
-    own = _plain(dict(params["backbone_params"] or {}))
+    own = plain(dict(params["backbone_params"] or {}))
     try:
         backbone, own = source_of(backbone).describe(backbone, own, weights, body)
     except ValueError as error:

@@ -144,7 +144,10 @@ class Stream:
             ) from error
 
     def batches(self, batch_size):
-        """Return one pass over the source in batches, for `partial_fit`, `calibrate` and the like.
+        """Return one pass over the source in batches.
+
+        Each is what `partial_fit` takes; `calibrate` and `predict_set` take an iterator of the
+        samples alone, ``(X for X, _ in stream.batches(1024))``.
 
         Parameters
         ----------
@@ -168,7 +171,14 @@ class Stream:
 
 def _checked_counts(classes, class_counts):
     """Return the sorted classes, and their counts in that order."""
+    index = getattr(class_counts, "index", None)
     classes, counts = np.asarray(classes), np.asarray(class_counts)
+    if hasattr(index, "tolist") and index.tolist() not in (classes.tolist(), [*range(len(index))]):
+        raise ValueError(
+            "class_counts must be in the order of classes, but its index is "
+            f"{index[:5].tolist()}, and classes are {classes[:5].tolist()}: pass "
+            "class_counts.loc[classes]."
+        )
     if classes.ndim != 1 or counts.shape != classes.shape or not len(classes):
         raise ValueError(
             "classes and class_counts must be of one length, one count per label, got shapes "

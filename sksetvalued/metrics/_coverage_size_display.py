@@ -10,7 +10,7 @@ from .._predict import set_scores, unwrap
 from .._validation import check_weights
 from ._intervals import band_half_width, check_level
 from ._metrics import _encode, _two_columns, column_names
-from ._plotting import axes_or_new
+from ._plotting import axes_or_new, of_lines
 
 #: From this many classes on, the axis of sizes is logarithmic.
 LOG_SIZES = 20
@@ -191,6 +191,7 @@ class CoverageSizeDisplay:
         self : CoverageSizeDisplay
         """
         ax = axes_or_new(ax)
+        kwargs = of_lines(kwargs)
         prefix = "" if self.name is None else f"{self.name}, "
         (line,) = ax.plot(
             self.average_sizes,

@@ -4,6 +4,7 @@ import numpy as np
 from scipy import stats
 from sklearn.exceptions import UndefinedMetricWarning
 
+from .._arrays import plain_labels
 from .._sets import in_set
 from .._validation import warn_caller
 from ._metrics import AVERAGES, _check_sets, _encode, column_names
@@ -115,7 +116,7 @@ def binomial_interval(n_hits, n_samples, level, method):
             half = band_half_width(m, level)
             low, high = x / m - half, x / m + half
         else:
-            z = stats.norm.ppf((1 + level) / 2)
+            z = stats.norm.isf((1 - level) / 2)
             centre = (x + z**2 / 2) / (m + z**2)
             half = z / (m + z**2) * np.sqrt(x * (m - x) / m + z**2 / 4)
             low, high = centre - half, centre + half
@@ -184,7 +185,7 @@ def _warn_of_absent(labels, columns):
     if len(absent):
         warn_caller(
             f"{len(absent)} of {len(labels)} classes have no samples, and are left out of the "
-            f"average over classes and its interval: {absent[:5].tolist()}"
+            f"average over classes and its interval: {plain_labels(absent[:5])}"
             f"{'...' if len(absent) > 5 else ''}.",
             UndefinedMetricWarning,
         )

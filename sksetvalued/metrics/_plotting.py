@@ -18,3 +18,9 @@ def axes_or_new(ax):
     if ax is None:
         _, ax = pyplot().subplots(layout="constrained")
     return ax
+
+
+def of_lines(kwargs):
+    """Return arguments of ``ax.plot`` by their whole names: "linestyle", not "ls"."""
+    plt = pyplot()
+    return plt.cbook.normalize_kwargs(kwargs, plt.Line2D)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from .._arrays import plain_labels
 from .._predict import predict_set, unwrap
 from .._sets import in_set, set_sizes
 from ._intervals import binomial_interval, check_level, macro_interval
@@ -147,7 +148,7 @@ class SetReport:
         rows += table.each_class()
         seen = np.bincount(columns[columns >= 0], minlength=len(labels))
         empty = float(np.mean(table.sizes == 0))
-        absent = labels[seen == 0].tolist()
+        absent = plain_labels(labels[seen == 0])
         return cls(rows, absent, empty, expected_size=expected_size, level=level)
 
     def to_frame(self):
@@ -263,7 +264,7 @@ class _Table:
         low, high = binomial_interval(self.n_hits, self.n_samples, self.level, self.method)
         error = np.sqrt(self.size_variance)
         columns = (self.n_samples, self.n_hits / self.n_samples, low, high, self.size, error)
-        values = zip(self.classes.tolist(), *columns)
+        values = zip(plain_labels(self.classes), *columns)
         return [_row("class", name, 1, *rest) for name, *rest in values]
 
 
