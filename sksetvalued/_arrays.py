@@ -1,6 +1,7 @@
 """Arrays of what is given, of numbers or of labels; the errors name the parameter."""
 
 import datetime
+import functools
 from contextlib import nullcontext
 from numbers import Number
 
@@ -87,6 +88,17 @@ def on_the_processor():
     """Return a context in which new tensors are on the processor, whatever torch's default is."""
     elsewhere = torch.get_default_device().type != "cpu"
     return torch.device("cpu") if elsewhere else nullcontext()
+
+
+def always_on_the_processor(function):
+    """Return a function that makes its tensors on the processor."""
+
+    @functools.wraps(function)
+    def called(*args, **kwargs):
+        with on_the_processor():
+            return function(*args, **kwargs)
+
+    return called
 
 
 def as_numbers(values, name, dtype=np.float64):
@@ -190,8 +202,8 @@ def check_discrete(labels, name):
             remedy = f"np.asarray({name}.tolist())" if plain else f"{name}.astype(str)"
             held = f"objects, of type {type(labels[0]).__name__}: pass {remedy}"
         else:
-            odd = labels[np.isinf(labels) | (labels != np.round(labels))][0]
-            held = f"{odd}: if that is the name of a class, pass {name}.astype(str)"
+            odd = np.isinf(labels) | (labels != np.round(labels)) | (np.abs(labels) >= 2**63)
+            held = f"{labels[odd][0]}: if that is the name of a class, pass {name}.astype(str)"
         raise ValueError(f"{name} holds {held}. {error}") from error
 
 

@@ -5,7 +5,9 @@ The rules, the metrics and the estimators share them.
 
 import contextlib
 import inspect
+import re
 import warnings
+from contextvars import ContextVar
 from numbers import Integral, Real
 
 import numpy as np
@@ -13,6 +15,9 @@ import numpy as np
 from ._arrays import as_array, as_numbers
 
 PACKAGE = f"{__package__}."
+
+#: Patterns of the warnings that are left out.
+_muted = ContextVar("muted", default=())
 
 NO_WEIGHT = "sample_weight is zero for every sample; give one a positive weight."
 
@@ -86,6 +91,11 @@ def check_weights(sample_weight, n_samples, complete=True):
         raise ValueError("sample_weight must be finite and >= 0; remove or clip the others.")
     if complete and not weight.any():
         raise ValueError(NO_WEIGHT)
+    with np.errstate(over="ignore"):
+        if not np.isfinite(weight.sum()):
+            raise ValueError(
+                "sample_weight has a sum too large for a float: divide the weights by the largest."
+            )
     return weight
 
 
@@ -111,8 +121,23 @@ def check_average_k(k, n_classes=None):
         warn_every_class(k, n_classes)
 
 
+@contextlib.contextmanager
+def without_warnings(pattern=""):
+    """Let :func:`warn_caller` leave out what holds a pattern, in this thread alone.
+
+    Filters of :mod:`warnings` are those of the whole process.
+    """
+    token = _muted.set((*_muted.get(), re.compile(pattern)))
+    try:
+        yield
+    finally:
+        _muted.reset(token)
+
+
 def warn_caller(message, category=UserWarning):
     """Warn where this package was called, however deep inside of it the reason was found."""
+    if any(pattern.search(message) for pattern in _muted.get()):
+        return
     frame, level = inspect.currentframe(), 1
     while frame.f_back and frame.f_globals.get("__name__", "").startswith(PACKAGE):
         frame, level = frame.f_back, level + 1

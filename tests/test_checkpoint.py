@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import pickle
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from skorch.callbacks import (
     Callback,
     Checkpoint,
     EarlyStopping,
+    EpochScoring,
     LRScheduler,
     PrintLog,
     ProgressBar,
@@ -72,6 +74,12 @@ FITS = {
     ),
     "averages that are changed": (TopKClassifier(2, callbacks=[Pruning()], **COMMON), X, y),
     "images": (TopKClassifier(2, validation_fraction=0.2, **COMMON), IMAGES, y),
+    "averaged images": (TopKClassifier(2, lr_schedule="averaged", **COMMON), IMAGES, y),
+    "sparse rows": (
+        TopKClassifier(2, **COMMON),
+        sp.random(200, 500, density=0.02, format="csr", random_state=0),
+        y,
+    ),
     "two heads": (AverageKClassifier(2, validation_fraction=0.2, **COMMON), X, y),
     "estimates of samples": (AverageKClassifier(2, loss="role", **COMMON), X, y),
     "label sets": (SparseTopClassifier(size="threshold", **COMMON), sp.csr_matrix(X), Y),
@@ -379,6 +387,40 @@ def test_an_interrupted_fit_can_go_on(monkeypatch, tmp_path):
     monkeypatch.setattr(SetNet, "train_step", step)
     assert_same(whole, clone(PLAIN).fit(X, y, checkpoint=tmp_path / "state"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupt_while_a_callback_scores_is_no_early_stop(tmp_path):
+    def interrupted(net, X, y=None):
+        if len(net.history) == 2:
+            raise KeyboardInterrupt
+        return 0.0
+
+    callbacks = [EpochScoring(interrupted, name="interrupted", on_train=True)]
+    clf = clone(PLAIN).set_params(callbacks=callbacks)
+    with pytest.warns(ConvergenceWarning, match="interrupted after 2 of 4"):
+        clf.fit(X, y, checkpoint=tmp_path)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+class Leaving(Callback):
+    """Change the working directory."""
+
+    def on_epoch_begin(self, net, **kwargs):
+        os.chdir(Path.cwd().parent)
+
+
+def test_a_relative_path_stays_where_it_is(monkeypatch, tmp_path):
+    folder = tmp_path / "a" / "b" / "c" / "d" / "e"
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    clone(PLAIN).set_params(callbacks=[Leaving()]).fit(X, y, checkpoint="state")
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_layers_without_a_shape_yet(tmp_path):
+    lazy = nn.Sequential(nn.LazyLinear(8), nn.ReLU())
+    clf = clone(PLAIN).set_params(backbone=lazy)
+    assert_same(clone(clf).fit(X, y), clone(clf).fit(X, y, checkpoint=tmp_path))
 
 
 class Counter(Callback):

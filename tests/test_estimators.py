@@ -3,6 +3,7 @@
 import io
 import pickle
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import joblib
 import numpy as np
@@ -23,9 +24,14 @@ from sksetvalued import (
     AverageKClassifier,
     SparseTopClassifier,
     TopKClassifier,
+    export,
+    load,
     predict_labels,
     predict_set,
+    save,
 )
+from sksetvalued._randomness import seeded
+from sksetvalued._validation import warn_caller, without_warnings
 from sksetvalued.losses import LOSSES, CrossEntropyLoss
 from sksetvalued.metrics import (
     average_k_scorer,
@@ -275,7 +281,7 @@ def test_a_seed_makes_fits_identical_also_in_workers(estimator, data):
         assert all(np.array_equal(a, b) for a, b in zip(here, other, strict=True))
 
 
-def test_the_default_device_of_torch_changes_nothing(data):
+def test_the_default_device_of_torch_changes_nothing(data, tmp_path):
     X, y = data
     images = (X[:40].repeat(20, axis=1).reshape(40, 1, 10, 10) * 10).astype(np.uint8)
     indicator = np.eye(N_CLASSES, dtype=int)[np.unique(y, return_inverse=True)[1]]
@@ -290,6 +296,9 @@ def test_the_default_device_of_torch_changes_nothing(data):
         with torch.device("meta"):
             found = clone(clf).fit(samples, target).predict_set(samples)
             np.testing.assert_array_equal(clf.predict_set(samples), expected)
+            save(clf, tmp_path / "model")
+            np.testing.assert_array_equal(load(tmp_path / "model").predict_set(samples), expected)
+            export(clf, tmp_path / "model.pt2")
         np.testing.assert_array_equal(found, expected)
 
 
@@ -797,6 +806,13 @@ def test_autocast_of_the_caller_is_without_effect(estimator, precision, data):
     np.testing.assert_array_equal(clf.decision_function(X), scores)
 
 
+def test_images_in_memory_do_not_wait_for_a_training_in_another_thread():
+    images = np.random.default_rng(0).random((40, 12, 12))
+    clf = TopKClassifier(k=2, max_epochs=1, random_state=0).fit(images, np.arange(40) % 3)
+    with ThreadPoolExecutor(1) as other, seeded(0):  # as while code of others is trained
+        assert other.submit(clf.predict_set, images).result(timeout=60).shape == (40, 3)
+
+
 def test_reading_scores_leaves_the_callers_context_alone(data):
     X, y = data
     clf = fast(BOTH[0]).fit(X, y)
@@ -837,6 +853,24 @@ def test_floats_in_other_units_than_those_of_fit_are_refused():
     assert clf.predict_set(1.2 * images).shape == (40, 3)
     with pytest.raises(ValueError, match=r"numbers up to 25\d.* those of `fit` were numbers from"):
         clf.predict(255 * images)
+
+
+def test_warnings_are_left_out_of_one_thread_alone():
+    """Filters of the process would be left in disorder by fits in several threads."""
+    filters = list(warnings.filters)
+    with ThreadPoolExecutor(1) as other, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with without_warnings("empty"), without_warnings("large"):
+            for said in ("sets are empty", "sets are large", "sets are small"):
+                warn_caller(said)
+            other.submit(warn_caller, "sets are empty elsewhere").result()
+            warn_caller("of another kind", FutureWarning)
+    assert [str(w.message) for w in caught] == [
+        "sets are small",
+        "sets are empty elsewhere",
+        "of another kind",
+    ]
+    assert warnings.filters == filters
 
 
 def test_public_names_are_importable():

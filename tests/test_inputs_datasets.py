@@ -254,6 +254,20 @@ def test_vectors_of_a_dataset_are_scaled_like_those_of_a_table():
     np.testing.assert_allclose(scores, table, rtol=1e-5, atol=1e-5)
 
 
+def test_samples_of_another_form_are_refused_whatever_their_batch():
+    vectors = torch.randn(24, 5)
+    mixed = ConcatDataset([TensorDataset(vectors[:12]), TensorDataset(vectors[:12, :1])])
+    inputs = media_inputs(mixed, "dataset")
+    assert inputs.sample_shape == (5,)
+    assert inputs.take(np.arange(12)).shape == (12, 5)
+    for part in (np.arange(12, 24), np.arange(11, 14)):
+        with pytest.raises(
+            ValueError,
+            match=r"item 12 of ConcatDataset is of shape \(1,\).* all of them one shape",
+        ):
+            inputs.take(part)
+
+
 def test_labels_that_are_given_come_before_those_of_the_dataset():
     clf = classifier().fit(Labelled("targets", Y), np.repeat(["a", "b"], 12))
     assert clf.classes_.tolist() == ["a", "b"]

@@ -129,8 +129,9 @@ class TestLabels:
         [
             ((X[:, 0] > 0).astype(object), r"^y holds objects, of type bool: pass .*y\.tolist"),
             (X[:, 0] + 0.5, r"^y holds .*: if that is the name of a class, pass y\.astype\(str\)"),
+            (1e19 * (1 + Y), "^y holds 1e.19: if that is the name of a class"),
         ],
-        ids=["objects", "fractions"],
+        ids=["objects", "fractions", "large"],
     )
     def test_that_are_none_to_scikit_learn(self, labels, match):
         plug_in = PlugInClassifier(LogisticRegression(), TopK(2))
@@ -150,6 +151,9 @@ class TestLabels:
             plug_in.fit(X, numbers.astype(other)).calibrate(X, numbers.astype(one))
             model = top_k().fit(X, numbers.astype(other))
             assert (model._encode(numbers.astype(one)) == Y).all()
+        weight = dict(zip(range(2**53, 2**53 + 3), (1.0, 2.0, 3.0), strict=True))
+        model = top_k(class_weight=weight).fit(X, numbers.astype("u8"))
+        np.testing.assert_allclose(np.exp(model._log_label_weight), [1, 2, 3])
 
     def test_of_another_kind_than_the_classes(self, fitted):
         strings = np.array(["a", "b", "c"])[Y]

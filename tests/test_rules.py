@@ -393,6 +393,11 @@ def test_chunks_may_have_no_weight(rule, announce):
     assert stream.threshold_ == clone(rule).fit(p, y, weight).threshold_
 
 
+def test_weights_without_a_sum_are_refused():
+    with pytest.raises(ValueError, match="sample_weight has a sum too large"):
+        AverageK(2).fit(np.full((9, 3), 0.3), sample_weight=np.full(9, 1e308))
+
+
 def test_a_stream_without_any_weight_is_refused():
     p = random_scores(np.random.default_rng(0))
     rule = AverageK(2).partial_fit(p, sample_weight=np.zeros(30))

@@ -248,6 +248,16 @@ ERRORS = {
         r"its index is \['b', 'a'\], .* class_counts\.loc\[classes\]",
         lambda: Stream([], classes=["a", "b"], class_counts=pd.Series({"b": 9, "a": 1})),
     ),
+    "labels of two kinds": (
+        ValueError,
+        "classes holds numbers and strings",
+        lambda: Stream.counted([(X[0], 1), (X[0], "a")]),
+    ),
+    "several labels": (
+        TypeError,
+        "one label with each sample, got a list",
+        lambda: Stream.counted([(X[0], [1, 2])]),
+    ),
     "empty": (ValueError, "yielded no samples", lambda: fitted(stream([]))),
     "no labels": (ValueError, "yielded no samples", lambda: Stream.counted([])),
     "predict": (TypeError, "a Stream is for fit", lambda: fitted(X, y).predict_set(stream())),

@@ -689,6 +689,57 @@ def test_losses_of_single_samples_train_nothing(data):
         classifier(loss="smoothed_hinge", loss_params={"reduction": "none"}).fit(*data)
 
 
+class Counting(torch.nn.Module):
+    """Change what it was given."""
+
+    def __init__(self, counts):
+        super().__init__()
+        self.register_buffer("counts", counts)
+
+    def forward(self, output, target):
+        self.counts += 1
+        return torch.nn.functional.cross_entropy(output, target)
+
+
+@pytest.mark.parametrize("order", ["<f4", ">f8"])
+def test_arrays_for_a_loss_stay_as_they_are(order, data):
+    counts = np.zeros(6, order)[::-2]
+    classifier(loss=Counting, loss_params={"counts": counts}).fit(*data)
+    assert not counts.any()
+
+
+class Looking:
+    """Remember, when it is pickled, what the net holds that it is part of."""
+
+    def __init__(self, net):
+        self.net, self.seen = net, []
+
+    def __reduce__(self):
+        self.seen.append(self.net.optimizer_)
+        return dict, ()
+
+
+def test_pickling_leaves_the_net_whole_meanwhile(data):
+    net = classifier().fit(*data).net_
+    looking = net.module_.looking = Looking(net)
+    pickle.dumps(net)
+    assert looking.seen == [net.optimizer_]
+    assert net.optimizer_ is not None
+
+
+class Fails(Callback):
+    def on_grad_computed(self, net, **kwargs):
+        if net.history[-1]["epoch"] == 5:
+            raise RuntimeError("failed")
+
+
+def test_a_training_that_fails_leaves_the_network_in_evaluation(data):
+    clf = classifier(callbacks=[Fails()]).fit(*data)
+    with pytest.raises(RuntimeError, match="failed"):
+        clf.partial_fit(*data)
+    assert not clf.net_.module_.training
+
+
 def test_batch_normalisation_of_one_sample_is_named():
     images = np.random.default_rng(0).random((1, 3, 32, 32), dtype=np.float32)
     clf = classifier(backbone="resnet18")

@@ -8,7 +8,7 @@ import os
 import torch
 from sklearn.utils.validation import check_is_fitted
 
-from .._arrays import label_kinds
+from .._arrays import always_on_the_processor, label_kinds
 from .._predict import unwrap
 from .._version import __version__
 from ..estimators import PlugInClassifier, SparseTopClassifier
@@ -24,6 +24,7 @@ LARGEST_ONNX = 1_900_000_000
 DOCUMENT = "sksetvalued.json"
 
 
+@always_on_the_processor
 def export(model, path, *, dtype=None, X=None):
     """Write a fitted estimator to a file that programs without this package can run.
 

@@ -8,6 +8,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
+from .._arrays import always_on_the_processor
 from .._predict import unwrap
 from .._validation import warn_caller
 from ..estimators import PlugInClassifier, SparseTopClassifier
@@ -234,6 +235,7 @@ def _check_exportable(model):
         )
 
 
+@always_on_the_processor
 def to_torch(model, *, dtype=None):
     """Return a fitted estimator as a torch module, from a raw batch to sets and scores.
 

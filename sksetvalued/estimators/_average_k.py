@@ -1,13 +1,12 @@
 """Sets of k classes on average."""
 
-import warnings
 from numbers import Integral, Real
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from .._validation import warn_caller
+from .._validation import warn_caller, without_warnings
 from ..metrics import average_k_accuracy_score
 from ..rules import AverageK
 from ..rules._size import MOST_SEEN
@@ -264,9 +263,8 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
             trained = False
             own = self._open_rule()
             self._feed(own, inputs.as_new(out, kept), weight if weight is None else weight[out])
-            with warnings.catch_warnings():
-                # What is to be said of the scores is said once, of those of all folds.
-                warnings.simplefilter("ignore", UserWarning)
+            # What is to be said of the scores is said once, of those of all folds.
+            with without_warnings():
                 seen.append(self._size_of_seen(own, inputs, weight, kept))
             rule.merge(own)
         self.rule_ = rule
@@ -274,8 +272,7 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
 
     def _open_rule(self):
         """Return a rule that has seen nothing; a k that needs a warning has had it before."""
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", ".*every class is returned", UserWarning)
+        with without_warnings("every class is returned"):
             return self._rule()._begin_for_another(len(self.classes_))
 
     def _size_of_seen(self, rule, inputs, weight, rows):

@@ -8,6 +8,7 @@ from numbers import Integral
 
 import numpy as np
 import torch
+from torch.nn.parameter import is_lazy
 
 from .._validation import warn_caller
 from .._version import __version__
@@ -53,10 +54,11 @@ class Checkpoint:
         if not isinstance(path, str | os.PathLike):
             raise TypeError(f"checkpoint must be a path of a file or folder, got {path!r}.")
         self.given = os.fspath(path)
-        self.path = self.given
+        # Whatever the working directory will be.
+        self.path = os.path.abspath(self.given)
         if os.path.isdir(path):
             own = hashlib.sha256(json.dumps(fit, sort_keys=True).encode()).hexdigest()
-            self.path = os.path.join(self.given, f"fit-{own[:16]}.safetensors")
+            self.path = os.path.join(self.path, f"fit-{own[:16]}.safetensors")
         self.state = self.seed = None
         if self._has_file:
             self._open()
@@ -246,6 +248,8 @@ def _update(digest, part):
     if isinstance(part, list):
         for item in part:
             _update(digest, item)
+    elif is_lazy(part):
+        digest.update(type(part).__name__.encode())
     elif isinstance(part, torch.Tensor):
         digest.update(f"{part.dtype}{tuple(part.shape)}".encode())
         for entries in part.reshape(-1).split(ENTRIES_AT_ONCE):

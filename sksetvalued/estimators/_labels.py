@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import warnings
 from numbers import Real
 
 import numpy as np
@@ -20,7 +19,7 @@ from .._arrays import as_labels, as_numbers, check_comparable, check_discrete, o
 from .._masks import row_counts
 from .._predict import labels_of_sets
 from .._sets import SetMask
-from .._validation import changed_parameters, warn_caller
+from .._validation import changed_parameters, warn_caller, without_warnings
 from ..inputs import Inputs, Stream, check_pairs, dataset_targets, input_kind
 from ..training import TrainingSet, split_per_class
 from ._deep import DeepEstimator
@@ -237,9 +236,8 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
         self._calibrate_on(inputs, weight if weight is None else weight[rows])
 
     def _calibrate_on(self, inputs, weight):
-        with warnings.catch_warnings():
-            # A k that needs a warning has had it before the training.
-            warnings.filterwarnings("ignore", ".*every class is returned", UserWarning)
+        # A k that needs a warning has had it before the training.
+        with without_warnings("every class is returned"):
             self._calibrate_inputs(inputs, weight)
 
     def _calibration_share(self, resume):
@@ -281,8 +279,9 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
                     f"class_weight={self.class_weight!r} must hold finite numbers > 0; leave the "
                     "samples of a class out to ignore it."
                 )
-            unknown = np.setdiff1d(labels, self.classes_)
-            unnamed = np.setdiff1d(self.classes_, labels)
+            labels, classes = of_one_type(labels, self.classes_)
+            unknown = np.setdiff1d(labels, classes)
+            unnamed = np.setdiff1d(classes, labels)
             # A dict of all classes is good for a fold, where some are missing.
             if len(unknown) and len(unnamed):
                 raise ValueError(
@@ -290,8 +289,8 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
                     f"not all that do, such as {unnamed[:10].tolist()}: leave the former out, or "
                     "name the latter too."
                 )
-            known = np.isin(labels, self.classes_)
-            weight[np.searchsorted(self.classes_, labels[known])] = given[known]
+            known = np.isin(labels, classes)
+            weight[np.searchsorted(classes, labels[known])] = given[known]
         else:
             weight = self._positive_counts.sum() / (len(weight) * self._positive_counts)
         self._log_label_weight = np.log(weight)

@@ -1,6 +1,5 @@
 """A fitted estimator from what a file says of it."""
 
-import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,8 +7,9 @@ import torch
 from skorch.history import History
 
 from .. import training
+from .._arrays import always_on_the_processor
 from .._randomness import own_generators
-from .._validation import warn_caller
+from .._validation import warn_caller, without_warnings
 from ..inputs import is_image
 from ..networks._rebuild import rebuild_network
 from . import _allowed
@@ -40,6 +40,7 @@ OF_DESCRIPTIONS = (
 
 
 @torch.inference_mode(False)
+@always_on_the_processor
 def restore(data, name, here, rebuild=None):
     """Return the estimator that the bytes of a file describe.
 
@@ -220,9 +221,7 @@ def rebuild_rule(cls, document, decode):
 def _attributes(cls):
     """Return the names of the attributes of a fitted rule."""
     share = 0.5 if "error" in cls._get_param_names() else 1
-    with warnings.catch_warnings():
-        # Of how few samples these are.
-        warnings.simplefilter("ignore", UserWarning)
+    with without_warnings():  # of how few samples these are
         return vars(cls(share).fit(np.full((1, 2), 0.5), np.zeros(1, dtype=int))).keys()
 
 

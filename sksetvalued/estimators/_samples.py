@@ -1,5 +1,7 @@
 """What the deep estimators take: samples of any kind, and their weights."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import scipy.sparse as sp
 import torch
@@ -163,7 +165,8 @@ class TakesSamples:
                 in_view, most = range(min(len(inputs), N_LOOKED_AT)), TOO_LARGE
             elif inputs.in_memory or isinstance(inputs, StreamInputs):
                 in_view = None
-            with put_back():
+            # The others wait for a training in another thread, which has the generators of torch.
+            with nullcontext() if inputs.in_memory else put_back():
                 seen = inputs if in_view is None else inputs.subset(in_view)
                 largest = seen.statistics().high
             # Dark images of whole numbers are not divided by 255 either.

@@ -1,6 +1,6 @@
 """Samples that come one after the other, and are too many to be counted or picked."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from itertools import count, islice
 from numbers import Integral
 
@@ -108,6 +108,10 @@ class Stream:
         bare = cls(source, classes=[0], class_counts=[1], keys=keys)
         counts = {}
         for _, y in bare:
+            if not isinstance(y, Hashable):
+                raise TypeError(
+                    f"the source must yield one label with each sample, got a {type(y).__name__}."
+                )
             counts[y] = counts.get(y, 0) + 1
         if not counts:
             raise ValueError(f"the source, a {type(source).__name__}, yielded no samples.")
@@ -172,20 +176,21 @@ class Stream:
 def _checked_counts(classes, class_counts):
     """Return the sorted classes, and their counts in that order."""
     index = getattr(class_counts, "index", None)
-    classes, counts = np.asarray(classes), np.asarray(class_counts)
+    classes, counts = as_labels(classes, "classes"), np.asarray(class_counts)
     if hasattr(index, "tolist") and index.tolist() not in (classes.tolist(), [*range(len(index))]):
         raise ValueError(
             "class_counts must be in the order of classes, but its index is "
             f"{index[:5].tolist()}, and classes are {classes[:5].tolist()}: pass "
             "class_counts.loc[classes]."
         )
-    if classes.ndim != 1 or counts.shape != classes.shape or not len(classes):
+    if counts.shape != classes.shape or not len(classes):
         raise ValueError(
             "classes and class_counts must be of one length, one count per label, got shapes "
             f"{classes.shape} and {counts.shape}."
         )
     if counts.dtype.kind not in "iuf" or not (np.isfinite(counts) & (counts >= 0)).all():
         raise ValueError("class_counts must hold numbers >= 0, the samples of each class.")
+    counts = counts.astype(np.float64) if counts.dtype == np.float16 else counts
     if not counts.any():
         raise ValueError("class_counts is zero for every class.")
     labels, first = np.unique(classes, return_index=True)
@@ -206,7 +211,7 @@ def _checked_length(n_samples, class_counts):
 
 def _plain(label):
     """Return a label as an object of Python."""
-    return label.item() if hasattr(label, "item") else label
+    return label.item() if getattr(label, "ndim", None) == 0 else label
 
 
 def _stacked(samples):

@@ -255,7 +255,20 @@ class SampleInputs(Inputs):
         for position, sample in zip(positions, samples, strict=True):
             if sample.shape != samples[0].shape or sample.dtype != samples[0].dtype:
                 raise ValueError(self._unequal(positions[0], samples[0], position, sample))
+        self._check_form(positions[0], samples[0])
         return torch.stack(samples)
+
+    def _check_form(self, position, sample):
+        """Raise if a sample is of another form than that of the first one, which is known."""
+        alike = not self.training or self.transforms["train"] is self.transforms["eval"]
+        if self._form is None or not alike:
+            return
+        shape, of_bytes = self._form
+        own = tuple(sample.shape[-len(shape) :]), sample.dtype == torch.uint8
+        if own != self._form:
+            dtype = torch.uint8 if of_bytes else torch.float32
+            first = torch.empty(shape, dtype=dtype, device="meta")
+            raise ValueError(self._unequal(self.indices[0], first, position, sample))
 
     def _stacked_parts(self, positions, samples):
         form = form_of(samples[0])

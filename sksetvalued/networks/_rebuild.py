@@ -31,6 +31,9 @@ class _WithoutMemory(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in FACTORIES:
             return func(*args, **{**kwargs, "device": "meta"})
+        if func is torch.as_tensor and getattr(args[0], "is_meta", False):
+            # Where the default device is named, it would be copied there.
+            return args[0].to(kwargs.get("dtype", args[0].dtype))
         name = getattr(func, "__name__", "")
         if name in ON_NEW_TENSORS or (name.endswith("_") and not name.endswith("__")):
             tensor = args[0] if args else kwargs.get("tensor")

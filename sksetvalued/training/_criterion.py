@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from .._arrays import to_tensor
 from .._randomness import own_generators
 from ..losses import LOSSES, SetLoss
 from ..losses._base import reduce_loss
@@ -252,7 +253,8 @@ def take_learned(criterion, old):
 
 def _build(cls, params):
     """Return a torch criterion; arrays, such as class weights, become tensors."""
-    tensors = {k: torch.from_numpy(v) for k, v in params.items() if isinstance(v, np.ndarray)}
+    # Of copies, as a criterion may change what it holds.
+    tensors = {k: to_tensor(v.copy()) for k, v in params.items() if isinstance(v, np.ndarray)}
     try:
         return cls(**{**params, **tensors})
     except TypeError as error:

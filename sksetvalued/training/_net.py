@@ -138,8 +138,9 @@ class SetNet(NeuralNet):
         stops = False
         try:
             super().notify("on_epoch_end", dataset_valid=dataset_valid, **kwargs)
-        except KeyboardInterrupt:
-            # skorch's EarlyStopping ends the training in this way.
+        except KeyboardInterrupt as error:
+            if not _of_a_callback(error):
+                raise
             stops = True
         except (KeyError, ValueError, SkorchException) as error:
             if dataset_valid is not None or not OF_VALIDATION.search(str(error)):
@@ -440,6 +441,7 @@ class SetNet(NeuralNet):
         try:
             return self._train_epochs(X, y, epochs - n_before, **fit_params)
         finally:
+            self._set_training(False)
             self._processes, self._end = None, math.inf
             if keep is not None:
                 self.callbacks_.remove(("keep_state", keep))
@@ -458,7 +460,6 @@ class SetNet(NeuralNet):
                 raise
             self.interrupted_ = True
         self.notify("on_train_end", X=X, y=y)
-        self._set_training(False)
         return self
 
     def continue_from(self, net):
@@ -495,13 +496,12 @@ class SetNet(NeuralNet):
         load_optimizer_state(self.optimizer_, state)
 
     def __getstate__(self):
-        optimizer = self.optimizer_
+        # Of a copy, as other threads may pickle, or train, at the same time.
+        bare = object.__new__(type(self))
+        vars(bare).update(vars(self))
         if not self.resumable:
-            self.__dict__["optimizer_"] = None
-        try:
-            state = super().__getstate__()
-        finally:
-            self.__dict__["optimizer_"] = optimizer
+            vars(bare)["optimizer_"] = None
+        state = NeuralNet.__getstate__(bare)
         state["monitor"] = state["generator"] = state["estimator"] = None
         state["_processes"] = None
         state["callbacks"] = _without_shared(state["callbacks"] or ())
@@ -509,6 +509,17 @@ class SetNet(NeuralNet):
         # module_ and criterion_ hold the trained copies; the others would double the file.
         state["module"], state["criterion"] = type(self.module), type(self.criterion)
         return state
+
+
+def _of_a_callback(error):
+    """Return whether a callback itself raised a KeyboardInterrupt, as EarlyStopping of skorch.
+
+    One by Ctrl-C comes from what runs just then.
+    """
+    traceback = error.__traceback__
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return isinstance(traceback.tb_frame.f_locals.get("self"), Callback)
 
 
 def _reason(error, module, x):

@@ -144,6 +144,15 @@ def _laid_out(value, parameter):
     return torch.empty_like(parameter, dtype=value.dtype, requires_grad=False).copy_(value)
 
 
+def _like(value, before):
+    """Return a tensor, or a list of them, laid out as what a callback held in its place."""
+    if isinstance(before, torch.Tensor):
+        return _laid_out(value, before)
+    if isinstance(before, list) and isinstance(value, list) and len(before) == len(value):
+        return [_like(part, old) for part, old in zip(value, before, strict=True)]
+    return value
+
+
 def _has_state(value):
     return hasattr(value, "state_dict") and not isinstance(value, type)
 
@@ -195,7 +204,7 @@ def _to_callback(callback, learned):
         if key in params or key.startswith("__") or not isinstance(of_class, DATA):
             raise ValueError(f"{key!r} is nothing that a {type(callback).__name__} learns")
         if "value" in content:
-            setattr(callback, key, content["value"])
+            setattr(callback, key, _like(content["value"], getattr(callback, key, None)))
         else:
             target = getattr(callback, key)
             target.load_state_dict({**target.state_dict(), **content["state_dict"]})
