@@ -18,6 +18,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from torchvision.transforms import v2
 
 import sksetvalued
 from sksetvalued import (
@@ -853,6 +854,22 @@ def test_floats_in_other_units_than_those_of_fit_are_refused():
     assert clf.predict_set(1.2 * images).shape == (40, 3)
     with pytest.raises(ValueError, match=r"numbers up to 25\d.* those of `fit` were numbers from"):
         clf.predict(255 * images)
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_stages_in_other_units_are_warned_of(alike):
+    y = np.arange(60) % 3
+    images = np.random.default_rng(0).integers(0, 80, (60, 3, 8, 8)) + 80 * y[:, None, None, None]
+    images = images.astype(np.uint8)
+    scaled = v2.ToDtype(torch.float32, scale=True)
+    train = v2.Compose([v2.RandomHorizontalFlip(), v2.ColorJitter(0.3, 0.3), scaled])
+    stages = {"train": train, "eval": scaled if alike else v2.ToDtype(torch.float32)}
+    clf = TopKClassifier(k=2, max_epochs=1, random_state=0, transform=stages)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        clf.fit(images, y)
+    told = [w for w in caught if "transform gives images of mean" in str(w.message)]
+    assert len(told) == (not alike)
 
 
 def test_warnings_are_left_out_of_one_thread_alone():

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import Subset, TensorDataset
+from torch.utils.data import StackDataset, Subset, TensorDataset
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
@@ -333,11 +333,38 @@ def test_images_as_objects_and_among_paths_are_named(tmp_path):
     image = Image.fromarray(pixels(8, 8, 3))
     objects = np.empty(2, dtype=object)
     objects[:] = [image, image]
-    for X in (objects, pd.Series([image, image])):
+    arrays = np.empty(2, dtype=object)
+    arrays[:] = [pixels(8, 9, 3), pixels(9, 9, 3)]
+    for X in (objects, arrays, pd.Series([image, image])):
         with pytest.raises(TypeError, match=r"pass a list of them, X\.tolist\(\)"):
             input_kind(X)
     with pytest.raises(TypeError, match=r"X must hold paths of images, but X\[1\] is <PIL"):
         media_inputs(["a.png", image], "path")
+
+
+@pytest.mark.parametrize("kind", ["list", "arrays", "dataset", "parts", "tensor"])
+def test_what_is_given_stays_as_it_is_whatever_a_transform_writes(kind):
+    def erase(sample):
+        (sample["image"] if kind == "parts" else sample)[:] = 0
+        return sample
+
+    given = torch.rand(4, 3, 8, 8)
+    before = given.clone()
+    X = {
+        "list": [image[:, :, : 8 - i % 2] for i, image in enumerate(given)],
+        "arrays": [image[:, : 8 - i % 2].numpy() for i, image in enumerate(given)],
+        "dataset": TensorDataset(given),
+        "parts": StackDataset(image=given),
+        "tensor": given,
+    }[kind]
+    inputs = media_inputs(X, "image" if kind in ("list", "arrays", "tensor") else "dataset", erase)
+    assert inputs.take([0]) is not None
+    assert torch.equal(given, before)
+
+
+def test_tensors_in_a_list_have_the_channels_first():
+    tensors = [torch.rand(3, 20, 4), torch.rand(3, 20, 4)]
+    assert image_inputs(tensors).sample_shape == image_inputs(torch.stack(tensors)).sample_shape
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "P", "CMYK"])

@@ -384,6 +384,10 @@ class TestRefusals:
         with pytest.raises(ValueError, match=r"got \(1, 8\) for 2 samples"):
             build(OverSamples(6, 8), shape=(6,))
 
+    def test_weights_in_half_precision_are_tried_under_autocast(self):
+        halved = nn.Sequential(nn.Flatten(), nn.Linear(108, 8).bfloat16())
+        build(halved, shape=(3, 6, 6))
+
     def test_a_backbone_without_values(self):
         with pytest.raises(ValueError, match=r"backbone=Linear is on the meta device"):
             build(nn.Linear(6, 8, device="meta"), shape=(6,))

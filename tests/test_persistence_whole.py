@@ -360,6 +360,14 @@ def test_what_torchvision_gives_with_weights_comes_back():
     assert torch.equal(there_and_back(transform)(image), transform(image))
 
 
+def test_paddings_of_each_side_come_back():
+    from torchvision.transforms import v2
+
+    for padding in (3, (4, 0), (1, 2, 3, 4)):
+        before = v2.RandomCrop(12, padding=padding)
+        assert there_and_back(before).padding == before.padding
+
+
 def test_transforms_that_no_file_may_hold():
     from torchvision import transforms as v1
     from torchvision.transforms import v2
@@ -374,6 +382,7 @@ def test_transforms_that_no_file_may_hold():
         *(v1.Lambda(len), v2.Compose([len]), v2.RandomApply([v2.Resize(3)]), hooked),
         *(v2.Resize(100_000), v2.Pad(1000), v2.RandomRotation(4, expand=True)),
         v2.Compose([v2.Identity()] * 21),
+        v2.RandomErasing(value="random"),  # which is kept as None
     ):
         with pytest.raises(NotEncodable):
             there_and_back(transform)

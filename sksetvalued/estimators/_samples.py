@@ -10,7 +10,7 @@ from sklearn.utils.validation import validate_data
 
 from .._arrays import as_array, on_the_processor
 from .._randomness import put_back
-from .._validation import check_weights
+from .._validation import check_weights, warn_caller
 from ..inputs import (
     Stream,
     StreamInputs,
@@ -33,6 +33,12 @@ WEIGHTS = (1e-30, 1e30)
 #: Images that are looked at in a prediction, and times the largest value of those of `fit` that no
 #: images in the same units reach.
 N_LOOKED_AT, TOO_LARGE = 4, 10
+
+
+#: Images of evaluation that are compared with those of the training, and how often the larger
+#: standard deviation of their values is the smaller one, and how many of it lie between the means,
+#: where they are in other units.
+N_COMPARED, OTHER_SPREAD, OTHER_MEAN = 32, 2.5, 3
 
 
 class TakesSamples:
@@ -176,6 +182,26 @@ class TakesSamples:
                     f"X holds images of numbers up to {largest:g}, but those of `fit` were "
                     f"{fitted}: convert them to uint8, or divide by 255."
                 )
+
+    def _compare_stages(self, inputs, statistics):
+        """Warn where images are given in other units in evaluation than in training."""
+        stages = getattr(inputs, "transforms", None)
+        if stages is None or stages["train"] is stages["eval"]:
+            return
+        rows = np.unique(np.linspace(0, len(inputs) - 1, N_COMPARED).astype(int))
+        with put_back():
+            seen = inputs.subset(rows, training=False).statistics()
+        (mean, std), (seen_mean, seen_std) = (
+            (np.mean(each.mean), np.mean(each.std)) for each in (statistics, seen)
+        )
+        ratio, moved = seen_std / std, abs(seen_mean - mean) / max(std, seen_std)
+        if max(ratio, 1 / ratio) > OTHER_SPREAD or moved > OTHER_MEAN:
+            warn_caller(
+                f"transform gives images of mean {seen_mean:.3g} and standard deviation "
+                f"{seen_std:.3g} in evaluation, but of {mean:.3g} and {std:.3g} in training: "
+                "scale and normalise alike in both.",
+                UserWarning,
+            )
 
     def _check_no_transform(self):
         transform = vars(self)["transform"]

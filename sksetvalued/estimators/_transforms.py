@@ -56,10 +56,25 @@ def described(transform):
     if kind == "preset.ImageClassification":
         # It puts these into lists.
         params |= {name: params[name][0] for name in ("crop_size", "resize_size")}
+    if kind == "v2.RandomCrop" and isinstance(params["padding"], list):
+        left, right, top, bottom = params["padding"]
+        params["padding"] = [left, top, right, bottom]
     # The classes of v1 take no None where they keep one.
     params = {name: value for name, value in params.items() if value is not None}
     _check(kind, params)
+    if not _is_rebuilt(transform, kind, params):
+        raise NotKnown(f"{transform!r:.200}, which keeps its parameters in another form")
     return kind, params
+
+
+def _is_rebuilt(transform, kind, params):
+    """Return whether the parameters make a transform that keeps the same ones."""
+    try:
+        other = rebuilt(kind, params)
+    except (TypeError, ValueError):
+        return False
+    names = _arguments(type(transform))
+    return all(_plain(getattr(other, n)) == _plain(getattr(transform, n)) for n in names)
 
 
 def rebuilt(kind, params):

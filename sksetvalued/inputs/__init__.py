@@ -94,7 +94,7 @@ def input_kind(X):
         _raise_of_type(X)
     if len(shape) == 1 and _holds_paths(X):
         return "path"
-    if len(shape) == 1 and values.dtype == object and hasattr(next(iter(values)), "getbands"):
+    if len(shape) == 1 and values.dtype == object and _n_dims(next(iter(values))) > 1:
         raise TypeError("X is an array of images as objects: pass a list of them, X.tolist().")
     if len(shape) == 2:
         _check_column(X)

@@ -77,6 +77,8 @@ class ImageInputs(SampleInputs):
         # Its gradients are not for the training to write.
         if isinstance(images, list | tuple):
             images = [with_plain_bands(image) for image in images]
+            if all(map(torch.is_tensor, images)):
+                images = torch.stack(images)  # which have the channels first
         if torch.is_tensor(images):
             images = images.detach()
         elif not isinstance(images, np.memmap):

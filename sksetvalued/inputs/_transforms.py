@@ -158,6 +158,15 @@ def _form(tensor):
     return f"of shape {tuple(tensor.shape)} and {tensor.dtype}"
 
 
+def _own(sample):
+    """Return a sample whose values a transform may change in place."""
+    if isinstance(sample, Mapping):
+        return {name: _own(part) for name, part in sample.items()}
+    if isinstance(sample, torch.Tensor):
+        return sample.clone()
+    return sample.copy() if isinstance(sample, np.ndarray) else sample
+
+
 class SampleInputs(Inputs):
     """Base of the inputs that read and transform samples one at a time, in worker processes.
 
@@ -288,7 +297,7 @@ class SampleInputs(Inputs):
         given = sample
         try:
             if self.transform is not None:
-                sample = self.transform(sample)
+                sample = self.transform(_own(sample))
             if isinstance(sample, Mapping):
                 check_names(sample.keys())
                 return {name: part_tensor(sample[name], name) for name in sample}, False

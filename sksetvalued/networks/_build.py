@@ -239,7 +239,8 @@ def _normalization(statistics, own, weights, n_channels):
     if high > 1.0 and low >= 0.0:
         raise ValueError(
             f"weights={weights} expects images of bytes or of floats in [0, 1], got floats "
-            f"up to {high:g}: divide them by 255 or give uint8."
+            f"up to {high:g}: divide them by 255 or give uint8. Where a transform standardises "
+            "them, set normalization=(0.0, 1.0)."
         )
     # Negative values were standardised before, by the transform of the user.
     mean, std = own if low >= 0.0 else ((0.0,), (1.0,))
@@ -339,7 +340,8 @@ def _hint_of_tokens(backbone):
 def _forward_plain(body, input_shape):
     parameter = next((p for p in body.parameters() if p.is_floating_point()), None)
     like = torch.zeros(()) if parameter is None else parameter
-    with torch.no_grad():
+    halved = like.dtype in (torch.float16, torch.bfloat16)
+    with torch.no_grad(), torch.autocast(like.device.type, torch.bfloat16, enabled=halved):
         if isinstance(input_shape, dict):
             try:
                 return body(**plain_sample(input_shape, 0, like.device, N_PROBED))
