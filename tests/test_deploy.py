@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits, make_multilabel_classification
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC, LinearSVC
 from torch import nn
 
 from sksetvalued import (
@@ -361,6 +363,36 @@ def test_each_column_of_a_frame_is_read(tmp_path, model):
     np.testing.assert_array_equal(sets, model.predict_set(frame))
 
 
+@pytest.mark.parametrize(
+    ("classifier", "rule", "n_classes", "scores"),
+    [
+        (SVC(), AverageK(1.5, log_scores=True), 10, "decision values"),
+        (make_pipeline(StandardScaler(), LinearSVC()), AverageK(1.5), 10, "decision values"),
+        (RidgeClassifier(), AverageK(1.2), 2, "decision values"),
+        (
+            RandomForestClassifier(5, max_depth=1, random_state=0),
+            AverageError(0.2),  # its threshold is a score of many samples
+            10,
+            "probabilities",
+        ),
+    ],
+    ids=["logarithms", "pipeline", "two classes", "ties"],
+)
+def test_scores_of_any_kind_are_exported_as_they_are(
+    tmp_path, classifier, rule, n_classes, scores
+):
+    runtime = pytest.importorskip("onnxruntime", reason="extra 'onnx' is not installed")
+    pytest.importorskip("skl2onnx", reason="extra 'onnx' is not installed")
+    rows, target = X.astype(np.float32), digit[:400] % n_classes
+    plug_in = PlugInClassifier(classifier, rule, cv=0.5).fit(rows, target)
+    export(plug_in, tmp_path / "model.onnx", X=rows)
+    session = runtime.InferenceSession(tmp_path / "model.onnx")
+    fresh = rows + np.random.default_rng(0).integers(0, 2, size=rows.shape, dtype=np.int8)
+    (sets,) = session.run(["sets"], {"X": fresh})
+    np.testing.assert_array_equal(sets, plug_in.predict_set(fresh))
+    assert session.get_modelmeta().custom_metadata_map["scores"] == scores
+
+
 def test_a_pipeline_without_sets_is_refused(tmp_path):
     pytest.importorskip("skl2onnx", reason="extra 'onnx' is not installed")
     pipeline = make_pipeline(StandardScaler(), LogisticRegression(max_iter=300)).fit(X, y)
@@ -375,7 +407,7 @@ def test_a_file_with_one_wrong_set_of_five_is_refused(tmp_path, monkeypatch):
     sets = plug_in.predict_set(X[:5])
     sets[3] = ~sets[3]
     monkeypatch.setattr("sksetvalued.deploy._pipelines.predict_set", lambda *args: sets)
-    with pytest.raises(ValueError, match=r"for 1 of the 5 samples.* X\.astype"):
+    with pytest.raises(ValueError, match=r"for 1 of the 5 samples.*CalibratedClassifierCV"):
         export(plug_in, tmp_path / "model.onnx", X=X[:5])
     assert not (tmp_path / "model.onnx").exists()
 
@@ -393,6 +425,10 @@ def test_words_beyond_ascii_are_words_in_onnx_too(tmp_path):
     session = runtime.InferenceSession(tmp_path / "texts.onnx")
     (sets,) = session.run(["sets"], {session.get_inputs()[0].name: texts[:, None]})
     np.testing.assert_array_equal(sets, predict_set(exact, texts))
+    inside = PlugInClassifier(
+        make_pipeline(TfidfVectorizer(**params), LogisticRegression()), TopK(2)
+    )
+    export(inside.fit(texts, target), tmp_path / "inside.onnx", X=texts[:5])
     # ONNX knows letters of ASCII by this pattern.
     other = make_pipeline(TfidfVectorizer(token_pattern=r"\w\w+", **params), network)
     with pytest.raises(ValueError, match="gives other sets than predict_set for . of the 5"):

@@ -808,6 +808,24 @@ X0 = np.random.default_rng(0).normal(size=(6, 3))
 Y0 = np.array([[1, 0, 1], [0, 1, 0], [0, 0, 1], [1, 1, 0], [0, 0, 0], [1, 0, 0]])
 
 
+def test_probabilities_are_those_of_the_loss_of_the_training():
+    X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.tile(Y0, (5, 1))
+    clf = quick(max_epochs=1).fit(X, Y)
+    proba = clf.predict_proba(X)
+    for params in ({"loss": "bce"}, {"loss": "sparsemax"}):
+        np.testing.assert_array_equal(clf.set_params(**params).predict_proba(X), proba)
+    other = quick(max_epochs=1, loss="sparsemax").fit(X, Y).set_params(loss="bce")
+    with pytest.raises(AttributeError) as error:
+        other.predict_proba(X)
+    assert "not there with loss=SparsemaxLoss" in str(error.value.__cause__)
+
+
+def test_labels_of_samples_without_weight_are_no_classes():
+    X, sets = np.random.default_rng(0).normal(size=(30, 3)), [{"a", "b"}, {"b"}, {"c"}] * 10
+    clf = quick(max_epochs=1).fit(X, sets, sample_weight=np.array([1.0, 2.0, 0.0] * 10))
+    assert clf.classes_.tolist() == ["a", "b"]
+
+
 def test_sets_out_of_fold_have_the_columns_of_y_or_its_labels_in_order():
     X, Y = np.random.default_rng(0).normal(size=(30, 3)), np.tile(Y0, (5, 1))
     clf, cv = quick(max_epochs=1, size=1), KFold(3)

@@ -15,7 +15,7 @@ from ..estimators import PlugInClassifier, SparseTopClassifier
 from ..estimators._deep import DeepEstimator
 from ..estimators._writing import write_whole
 from ._module import dynamic_shapes, example_batch, exportable, refuse, to_torch
-from ._pipelines import onnx_graph, pipeline_graph
+from ._pipelines import has_network, has_proba, onnx_graph, pipeline_graph
 
 SUFFIXES = (".pt2", ".onnx")
 #: Bytes of weights that are written into one ONNX file; more stand in files beside it.
@@ -146,8 +146,17 @@ def _describe(model, rule):
         "estimator": type(model).__name__,
         "classes": json.dumps(model.classes_.tolist()),
         "rule": f"size={model.size!r}" if rule is None else _describe_rule(rule),
-        "scores": "scores" if isinstance(model, SparseTopClassifier) else "log-probabilities",
+        "scores": _scale(model),
     }
+
+
+def _scale(model):
+    """Return what the scores are that a graph gives beside the sets."""
+    if isinstance(model, SparseTopClassifier):
+        return "scores"
+    if isinstance(model, PlugInClassifier) and not has_network(model):
+        return "probabilities" if has_proba(model) else "decision values"
+    return "log-probabilities"
 
 
 def _describe_rule(rule):

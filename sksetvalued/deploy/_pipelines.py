@@ -10,6 +10,7 @@ from sklearn.base import is_classifier
 from sklearn.compose import ColumnTransformer
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.frozen import FrozenEstimator
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import FeatureUnion, Pipeline
 from torch import nn
 
@@ -22,11 +23,14 @@ from ..estimators import (
     TopKClassifier,
 )
 from ..estimators._deep import DeepEstimator
+from ..rules import AverageError
 from ._module import dynamic_shapes, to_torch
 from ._rules import rule_module
 
 #: The version of the operators in which torch writes graphs; those of skl2onnx have to agree.
 OPSET = 18
+#: What rounding takes from a score in single precision, at most, as a part of it.
+SINGLE_PRECISION = 2.0**-20
 #: Share of sets that rounding may change, as of scores that lie at a threshold.
 MOST_OTHERS = 0.01
 #: The words of scikit-learn's text vectorizers, in two languages of regular expressions: skl2onnx
@@ -47,16 +51,27 @@ class _FloatRows(nn.Module):
         return sets, scores.float()
 
 
-class _RuleOfProbabilities(nn.Module):
-    """A rule on the probabilities of any classifier."""
+class _RuleOfScores(nn.Module):
+    """A rule on the probabilities of any classifier, or on its decision values."""
 
     def __init__(self, model):
         super().__init__()
         self.rule = rule_module(model.rule_)
+        self.logs = self.rule.log_scores and has_proba(model)
+        if isinstance(model.rule_, AverageError):
+            # It is a score itself, which single precision may round to below it.
+            threshold = self.rule.threshold
+            lower = threshold - SINGLE_PRECISION * threshold.abs()
+            self.rule.threshold = torch.where(threshold.isfinite(), lower, threshold)
 
-    def forward(self, proba):
-        proba = proba.double()
-        return self.rule(proba.log() if self.rule.log_scores else proba), proba.float()
+    def forward(self, scores):
+        scores = scores.double()
+        return self.rule(scores.log() if self.logs else scores), scores.float()
+
+
+def has_proba(model):
+    """Return whether the classifier inside a PlugInClassifier gives probabilities."""
+    return model._score_method(model.estimator_) == "predict_proba"
 
 
 def onnx_graph(module, batch, **names):
@@ -128,7 +143,7 @@ def _parse_plug_in(scope, model, inputs, custom_parsers=None):
 
     inner = _active(model.estimator_)
     *before, last = (step for _, step in inner.steps) if isinstance(inner, Pipeline) else [inner]
-    if _has_network(model):
+    if has_network(model):
         for step in before:
             inputs = parse_sklearn(scope, step, inputs, custom_parsers=custom_parsers)
         # The network and the rule are one module.
@@ -137,12 +152,25 @@ def _parse_plug_in(scope, model, inputs, custom_parsers=None):
         return _declare(scope, alone, inputs)
     if not before:
         inputs = _beside_each_other(scope, inputs)
-    scope.add_options(id(inner), {"zipmap": False})
+    scope.add_options(id(last), _options(scope, last, model))
     outputs = parse_sklearn(scope, inner, inputs, custom_parsers=custom_parsers)
     return _declare(scope, model, outputs[1:2])
 
 
-def _has_network(model):
+def _options(scope, classifier, model):
+    """Return the options, of those that a classifier has, by which its scores are written bare."""
+    registered = scope.registered_models
+    alias = registered["aliases"].get(type(classifier))
+    known = registered["conv"][alias].get_allowed_options() if alias is not None else None
+    wanted = {"zipmap": False}
+    # What is written of several classifiers with raw scores does not run.
+    if not has_proba(model) and not isinstance(classifier, OneVsRestClassifier):
+        wanted["raw_scores"] = True
+    return {name: value for name, value in wanted.items() if name in (known or ())}
+
+
+def has_network(model):
+    """Return whether a PlugInClassifier stands around a network."""
     return isinstance(unwrap(model.estimator_)[0], DeepEstimator)
 
 
@@ -177,8 +205,8 @@ def _convert(scope, operator, container):
     from skl2onnx.helpers import add_onnx_graph
 
     model = operator.raw_operator
-    if isinstance(model, PlugInClassifier) and not _has_network(model):
-        module, width = _RuleOfProbabilities(model), len(model.classes_)
+    if isinstance(model, PlugInClassifier) and not has_network(model):
+        module, width = _RuleOfScores(model), len(model.classes_)
     else:
         network, _ = unwrap(getattr(model, "estimator_", model))
         module, width = _FloatRows(model), network.n_features_in_
@@ -225,6 +253,8 @@ def _steps_inside(model):
         parts = [step for _, step, _ in model.transformers_]
     elif isinstance(model, FeatureUnion):
         parts = [step for _, step in model.transformer_list]
+    elif isinstance(model, PlugInClassifier):
+        parts = [_active(model.estimator_)]
     for part in parts:
         yield part
         yield from _steps_inside(part)
@@ -266,7 +296,10 @@ def _check_sets_agree(graph, model, X):
         return
     wrong = (sets != predict_set(model, X)).any(axis=1)
     if wrong.mean() > MOST_OTHERS:
-        remedy = "give X.astype('float32') as X, or others"
+        remedy = (
+            "wrap the classifier in sklearn.calibration.CalibratedClassifierCV, whose "
+            "probabilities skl2onnx knows, or predict in Python"
+        )
         if isinstance(model, Pipeline):
             remedy = (
                 "export the last step by itself, as model[-1], and run the others in Python; or "

@@ -176,7 +176,7 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
         elif partial and classes is None and form in ("sets", "single"):
             raise ValueError("classes must be passed on the first call to partial_fit.")
         else:
-            if form == "single" and not partial:
+            if form in ("sets", "single") and not partial:
                 present = np.flatnonzero(y.sum(0))
                 y, known = sp.csr_array(y[:, present]), known[present]
             self._check_targets(y, known)

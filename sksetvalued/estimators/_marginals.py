@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from .._masks import row_blocks
 from ..losses import LOSSES, BinaryCrossEntropyLoss, SparsemaxLoss, SparseTopLoss
 from ..operators import sparse_top
+from ..training import CriterionAdapter, SizedLoss
 
 #: What turns the scores of a loss into probabilities.
 LINKS = {
@@ -33,10 +34,13 @@ def link_of(estimator):
     AttributeError
         If scores of networks trained by the loss estimate no probabilities.
     """
+    weighted = (estimator.loss_params or {}).get("pos_weight") is not None
     loss = LOSSES.get(estimator.loss) if isinstance(estimator.loss, str) else estimator.loss
+    if hasattr(estimator, "net_"):
+        # The parameters may have been set anew.
+        loss, weighted = _trained_by(estimator.net_.bare_criterion), False
     cls = loss if inspect.isclass(loss) else type(loss)
-    weighted = [getattr(loss, "pos_weight", None), (estimator.loss_params or {}).get("pos_weight")]
-    weighted = any(weight is not None for weight in weighted)
+    weighted |= getattr(loss, "pos_weight", None) is not None
     if cls in LINKS and not weighted:
         return LINKS[cls]
     reason = "estimates no probabilities as far as is known"
@@ -45,9 +49,20 @@ def link_of(estimator):
     if cls is SparsemaxLoss:
         reason = "gives the labels of a sample parts of one unit, as project(X, size=1) does"
     raise AttributeError(
-        f"predict_proba is not there with loss={estimator.loss!r}, which {reason}: use "
+        f"predict_proba is not there with loss={_name_of(estimator, cls)}, which {reason}: use "
         "loss='sparse_top' or 'bce', or decision_function."
     )
+
+
+def _trained_by(criterion):
+    """Return the loss of the scores inside a fitted criterion."""
+    loss = criterion.loss if isinstance(criterion, SizedLoss) else criterion
+    return loss.criterion if isinstance(loss, CriterionAdapter) else loss
+
+
+def _name_of(estimator, cls):
+    same = LOSSES.get(estimator.loss) is cls if isinstance(estimator.loss, str) else True
+    return repr(estimator.loss) if same else cls.__name__
 
 
 def label_proba(scores, sizes, link):

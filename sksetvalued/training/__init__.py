@@ -2,7 +2,7 @@
 
 from .._randomness import rng_state, seeded
 from ._callbacks import bare_callback, check_movable, check_no_validation, copied_callbacks
-from ._criterion import accepts, make_criterion, take_learned
+from ._criterion import CriterionAdapter, accepts, make_criterion, take_learned
 from ._data import (
     StreamSet,
     TrainingSet,
@@ -30,6 +30,7 @@ from ._splits import folds_per_class, split_per_class
 from ._state import KeepState
 
 __all__ = [
+    "CriterionAdapter",
     "HELD_OUT",
     "KeepState",
     "Monitor",
