@@ -3,7 +3,7 @@
 import datetime
 import functools
 from contextlib import nullcontext
-from numbers import Number
+from numbers import Integral, Number
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,6 +26,8 @@ KINDS = {
     "M": "dates",
     "m": "durations",
 }
+#: Units of time that Python's objects do not have.
+FINER_THAN_PYTHON = ("ns", "ps", "fs", "as")
 #: The same by the type of an object.
 TYPES = {
     str: "strings",
@@ -154,8 +156,9 @@ def _without_nullable(labels):
 
     As floats, which scikit-learn makes of them, large ones would be the same.
     """
-    plain = getattr(getattr(labels, "dtype", None), "numpy_dtype", None)
-    if plain is None or plain.kind not in "biu" or labels.isna().any():
+    types = labels.dtypes.unique() if hasattr(labels, "columns") else [labels.dtype]
+    plain = getattr(types[0], "numpy_dtype", None) if len(types) == 1 else None
+    if plain is None or plain.kind not in "biu" or np.any(labels.isna()):
         return labels
     return labels.to_numpy(dtype=plain)
 
@@ -198,8 +201,9 @@ def check_discrete(labels, name):
         check_classification_targets(labels)
     except ValueError as error:
         if labels.dtype == object:
-            plain = np.asarray(labels.tolist()).dtype.kind in "biuf"
-            remedy = f"np.asarray({name}.tolist())" if plain else f"{name}.astype(str)"
+            whole = all(isinstance(label, Integral | np.bool_) for label in labels)
+            whole = whole and np.asarray(labels.tolist()).dtype != object
+            remedy = f"np.asarray({name}.tolist())" if whole else f"{name}.astype(str)"
             held = f"objects, of type {type(labels[0]).__name__}: pass {remedy}"
         else:
             odd = np.isinf(labels) | (labels != np.round(labels)) | (np.abs(labels) >= 2**63)
@@ -251,7 +255,7 @@ def of_one_type(labels, known):
 
 def plain_labels(labels):
     """Return labels as a list of what is printed well; ``tolist`` makes numbers of nanoseconds."""
-    if labels.dtype.kind in "mM":
+    if labels.dtype.kind in "mM" and np.datetime_data(labels.dtype)[0] in FINER_THAN_PYTHON:
         labels = labels.astype(f"{labels.dtype.kind}8[us]")
     return labels.tolist()
 

@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import pickle
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -392,7 +393,7 @@ def test_an_interrupted_fit_can_go_on(monkeypatch, tmp_path):
 def test_an_interrupt_while_a_callback_scores_is_no_early_stop(tmp_path):
     def interrupted(net, X, y=None):
         if len(net.history) == 2:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
         return 0.0
 
     callbacks = [EpochScoring(interrupted, name="interrupted", on_train=True)]

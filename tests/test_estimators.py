@@ -841,11 +841,13 @@ def test_training_on_images_keeps_the_interface(data):
     with pytest.raises(ValueError, match="fitted on samples of shape"):
         clf.predict(images[:, :8])
     # Nothing tells dark images, or masks, that are not divided by 255 from what is.
-    for whole in (images.astype(int), (images > 100).astype(int), images > 100):
+    for whole in (images.astype(int), (images > 100).astype(int)):
         with pytest.raises(
             ValueError, match="those of `fit` were bytes, which are divided by 255"
         ):
             clf.predict(whole)
+    black_or_white = np.where(images > 100, 255, 0).astype(np.uint8)
+    np.testing.assert_array_equal(clf.predict(images > 100), clf.predict(black_or_white))
 
 
 def test_floats_in_other_units_than_those_of_fit_are_refused():

@@ -362,6 +362,23 @@ def test_what_is_given_stays_as_it_is_whatever_a_transform_writes(kind):
     assert torch.equal(given, before)
 
 
+def test_a_transform_gets_parts_in_their_own_type():
+    class Record(dict):
+        __getattr__ = dict.__getitem__
+
+    records = [Record(ids=np.arange(3)) for _ in range(4)]
+
+    class Records(torch.utils.data.Dataset):
+        def __len__(self):
+            return len(records)
+
+        def __getitem__(self, i):
+            return records[i]
+
+    inputs = media_inputs(Records(), "dataset", lambda record: {"ids": record.ids * 2})
+    assert inputs.take([1])["ids"].tolist() == [[0, 2, 4]]
+
+
 def test_tensors_in_a_list_have_the_channels_first():
     tensors = [torch.rand(3, 20, 4), torch.rand(3, 20, 4)]
     assert image_inputs(tensors).sample_shape == image_inputs(torch.stack(tensors)).sample_shape

@@ -134,6 +134,8 @@ def test_dates_are_shown_as_dates():
     report = SetReport.from_predictions(labels[[0, 1, 1]], sets, labels=labels)
     assert "class 2020-01-02" in str(report)
     assert "Without samples: [datetime.datetime(2020, 1, 3" in str(report)
+    days = SetReport.from_predictions(labels[[0, 1, 1]].astype("M8[D]"), sets[:, :2])
+    assert "class 2020-01-02  " in str(days)
     with pytest.warns(UserWarning, match=r"left out.*2020, 1, 3"):
         coverage_interval(labels[[0, 1, 1]], sets, labels=labels, average="macro")
 

@@ -381,8 +381,15 @@ class TestRefusals:
             def forward(self, x):
                 return super().forward(x).mean(0, keepdim=True)
 
-        with pytest.raises(ValueError, match=r"got \(1, 8\) for 2 samples"):
+        with pytest.raises(ValueError, match=r"got \(1, 8\) for n_samples=2"):
             build(OverSamples(6, 8), shape=(6,))
+
+        class Squeezing(nn.Linear):
+            def forward(self, x):
+                return super().forward(x).squeeze()
+
+        with pytest.raises(ValueError, match=r"got \(8,\) for n_samples=1"):
+            build(Squeezing(6, 8), shape=(6,))
 
     def test_weights_in_half_precision_are_tried_under_autocast(self):
         halved = nn.Sequential(nn.Flatten(), nn.Linear(108, 8).bfloat16())

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
+from sklearn.exceptions import DataConversionWarning
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 from torch.utils.data import Dataset
@@ -145,6 +146,8 @@ class TestLabels:
         plug_in = PlugInClassifier(LogisticRegression(), TopK(2))
         for model in (top_k(), SparseTopClassifier(max_epochs=1), plug_in):
             assert model.fit(X, nullable).classes_.tolist() == [*range(2**53, 2**53 + 3)]
+        with pytest.warns(DataConversionWarning):
+            assert top_k().fit(X, nullable.to_frame()).classes_.dtype == np.int64
         for one, other in (("u8", "i8"), ("i8", "u8")):
             sets, known = np.eye(3, dtype=bool)[Y], np.unique(numbers).astype(other)
             assert set_coverage_score(numbers.astype(one), sets, labels=known) == 1

@@ -3,6 +3,7 @@
 import itertools
 import pickle
 import re
+from collections import deque
 
 import numpy as np
 import pandas as pd
@@ -818,6 +819,12 @@ def test_probabilities_are_those_of_the_loss_of_the_training():
     with pytest.raises(AttributeError) as error:
         other.predict_proba(X)
     assert "not there with loss=SparsemaxLoss" in str(error.value.__cause__)
+
+
+def test_label_sets_may_be_any_collections():
+    X = np.random.default_rng(0).normal(size=(6, 3))
+    sets = [{"a"}, deque(["b"]), {"c": 1}.keys(), ("a", "c"), pd.Index(["b"]), frozenset()]
+    assert quick(max_epochs=1).fit(X, sets).class_counts_.tolist() == [2, 2, 2]
 
 
 def test_labels_of_samples_without_weight_are_no_classes():

@@ -154,6 +154,19 @@ def test_thresholds_come_from_the_first_samples_and_warm_starts_go_on():
     assert clf.fit(stream()).n_iter_ == 6
 
 
+def test_labels_may_be_arrays_of_one_entry():
+    for kind in (np.array, torch.tensor):
+        source = [(x, kind([i % 3])) for i, x in enumerate(X[:30])]
+        assert Stream.counted(source).classes.tolist() == [0, 1, 2]
+
+
+def test_counts_may_be_columns_that_belong_to_the_classes():
+    frame = pd.DataFrame({"name": list("axbc"), "n": [20, 0, 30, 40]})
+    frame = frame[frame.n > 0]
+    stream = Stream([], classes=frame.name, class_counts=frame.n)
+    assert stream.class_counts.tolist() == [20, 30, 40]
+
+
 def test_counts_tell_the_prior():
     counts = np.arange(1, 11)
     clf = fitted(stream(class_counts=counts, n_samples=512), objective="macro")

@@ -308,5 +308,6 @@ def _check_sets_agree(graph, model, X):
         raise ValueError(
             f"the ONNX graph of {type(model).__name__} gives other sets than predict_set for "
             f"{wrong.sum()} of the {len(wrong)} samples in X: skl2onnx writes some step in "
-            f"another way, or computes it in another precision. Remedy: {remedy}."
+            f"another way, or rounds scores at a threshold. Give more samples, of which one in "
+            f"{round(1 / MOST_OTHERS)} may differ; {remedy}."
         )

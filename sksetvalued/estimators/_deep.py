@@ -525,7 +525,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
             statistics = train.inputs.statistics(train.sample_weight)
         if images:
             self._image_range = statistics[2:]
-            self._compare_stages(train.inputs, statistics)
+            self._compare_stages(train.inputs)
         statistics = asked_normalization(self.normalization, self.input_shape_, statistics)
         # They may be changed later, which the network does not follow.
         self._network_params = {

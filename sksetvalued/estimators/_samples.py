@@ -183,16 +183,16 @@ class TakesSamples:
                     f"{fitted}: convert them to uint8, or divide by 255."
                 )
 
-    def _compare_stages(self, inputs, statistics):
+    def _compare_stages(self, inputs):
         """Warn where images are given in other units in evaluation than in training."""
         stages = getattr(inputs, "transforms", None)
         if stages is None or stages["train"] is stages["eval"]:
             return
         rows = np.unique(np.linspace(0, len(inputs) - 1, N_COMPARED).astype(int))
         with put_back():
-            seen = inputs.subset(rows, training=False).statistics()
+            both = [inputs.subset(rows, training).statistics() for training in (True, False)]
         (mean, std), (seen_mean, seen_std) = (
-            (np.mean(each.mean), np.mean(each.std)) for each in (statistics, seen)
+            (np.mean(each.mean), np.mean(each.std)) for each in both
         )
         ratio, moved = seen_std / std, abs(seen_mean - mean) / max(std, seen_std)
         if max(ratio, 1 / ratio) > OTHER_SPREAD or moved > OTHER_MEAN:

@@ -1,5 +1,7 @@
 """Targets of multi-label learning: indicators, sparse or dense, and lists of label sets."""
 
+from collections.abc import Iterable, Mapping
+
 import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import DataConversionWarning
@@ -8,8 +10,8 @@ from .. import _arrays
 from .._arrays import as_array, as_numbers, check_discrete, check_kind, check_strings
 from .._validation import warn_caller
 
-#: What the labels of a sample may be: a string, or a dict, would be taken apart in silence.
-LABEL_SETS = set | frozenset | list | tuple | np.ndarray
+#: What would be taken apart in silence for the labels of a sample.
+NO_LABEL_SETS = str | bytes | Mapping
 
 
 def encode_label_sets(y, classes=None, given=None, extend=False):
@@ -159,7 +161,7 @@ def _check_names(names, classes):
 
 def _from_sets(y, classes, extend):
     for i, labels in enumerate(y):
-        if not isinstance(labels, LABEL_SETS):
+        if isinstance(labels, NO_LABEL_SETS) or not isinstance(labels, Iterable):
             raise TypeError(
                 f"y holds label sets, but y[{i}] is {labels!r}: give each sample a set or a list "
                 "of labels, such as {'a'} or, where it has none, set()."

@@ -111,8 +111,8 @@ class ImageInputs(SampleInputs):
 
     @property
     def of_integers(self):
-        """Whether pixels are whole numbers, or booleans, that are not divided by 255."""
-        whole = isinstance(self.data, np.ndarray) and self.data.dtype.kind in "biu"
+        """Whether pixels are whole numbers that are not divided by 255."""
+        whole = isinstance(self.data, np.ndarray) and self.data.dtype.kind in "iu"
         return self.transform is None and whole and not self.of_bytes
 
     def parts(self):

@@ -108,7 +108,7 @@ class Stream:
         bare = cls(source, classes=[0], class_counts=[1], keys=keys)
         counts = {}
         for _, y in bare:
-            if not isinstance(y, Hashable):
+            if not isinstance(y, Hashable) or np.ndim(y):
                 raise TypeError(
                     f"the source must yield one label with each sample, got a {type(y).__name__}."
                 )
@@ -177,7 +177,10 @@ def _checked_counts(classes, class_counts):
     """Return the sorted classes, and their counts in that order."""
     index = getattr(class_counts, "index", None)
     classes, counts = as_labels(classes, "classes"), np.asarray(class_counts)
-    if hasattr(index, "tolist") and index.tolist() not in (classes.tolist(), [*range(len(index))]):
+    # Not the numbers that a Series has by itself.
+    named = hasattr(index, "tolist") and type(index).__name__ != "RangeIndex"
+    names, given = classes.tolist(), index.tolist() if named else None
+    if named and set(names) == set(given) and names != given:
         raise ValueError(
             "class_counts must be in the order of classes, but its index is "
             f"{index[:5].tolist()}, and classes are {classes[:5].tolist()}: pass "
@@ -211,7 +214,9 @@ def _checked_length(n_samples, class_counts):
 
 def _plain(label):
     """Return a label as an object of Python."""
-    return label.item() if getattr(label, "ndim", None) == 0 else label
+    if not hasattr(label, "item"):
+        return label
+    return label.item() if np.prod(np.shape(label)) == 1 else label
 
 
 def _stacked(samples):

@@ -2,7 +2,7 @@
 
 import copy
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from contextlib import nullcontext
 
 import numpy as np
@@ -160,8 +160,11 @@ def _form(tensor):
 
 def _own(sample):
     """Return a sample whose values a transform may change in place."""
-    if isinstance(sample, Mapping):
-        return {name: _own(part) for name, part in sample.items()}
+    if isinstance(sample, MutableMapping):
+        own = copy.copy(sample)
+        for name, part in sample.items():
+            own[name] = _own(part)
+        return own
     if isinstance(sample, torch.Tensor):
         return sample.clone()
     return sample.copy() if isinstance(sample, np.ndarray) else sample

@@ -19,7 +19,7 @@ LARGEST_SIZE_TRIED = 512
 #: What modules raise of samples that they cannot take.
 REFUSALS = (RuntimeError, AssertionError, IndexError, TypeError, ValueError)
 
-#: Samples on which a backbone is tried: of one, a mean over samples would have the same shape.
+#: Samples on which a backbone is tried, beside one: a mean over samples has the shape for one.
 N_PROBED = 2
 
 #: Classes of ImageNet.
@@ -268,6 +268,7 @@ def _n_features(normalize, body, form, backbone):
     network.eval()
     try:
         features = _forward_plain(network, form)
+        several = _forward_plain(network, form, N_PROBED)
     except REFUSALS as error:
         raise ValueError(_refusal(network, form, backbone, error)) from error
     finally:
@@ -275,12 +276,13 @@ def _n_features(normalize, body, form, backbone):
             module.training = mode
     if not torch.is_tensor(features):
         raise ValueError(_wrapper(features, form, backbone))
-    if features.ndim != 2 or len(features) != N_PROBED:
-        raise ValueError(
-            f"backbone={_named(backbone)} must return features of shape (n_samples, n_features),"
-            f" got {tuple(features.shape)} for {N_PROBED} samples: end it with pooling and "
-            f"nn.Flatten().{_hint_of_signals(form)}"
-        )
+    for n_samples, found in {1: features, N_PROBED: several}.items():
+        if found.ndim != 2 or len(found) != n_samples:
+            raise ValueError(
+                f"backbone={_named(backbone)} must return features of shape (n_samples, "
+                f"n_features), got {tuple(found.shape)} for n_samples={n_samples}: end it with "
+                f"pooling and nn.Flatten().{_hint_of_signals(form)}"
+            )
     if not features.shape[1] or not features.is_floating_point():
         raise ValueError(
             f"backbone={_named(backbone)} must return at least one feature, of floats, got "
@@ -337,18 +339,18 @@ def _hint_of_tokens(backbone):
     )
 
 
-def _forward_plain(body, input_shape):
+def _forward_plain(body, input_shape, n_samples=1):
     parameter = next((p for p in body.parameters() if p.is_floating_point()), None)
     like = torch.zeros(()) if parameter is None else parameter
     halved = like.dtype in (torch.float16, torch.bfloat16)
     with torch.no_grad(), torch.autocast(like.device.type, torch.bfloat16, enabled=halved):
         if isinstance(input_shape, dict):
             try:
-                return body(**plain_sample(input_shape, 0, like.device, N_PROBED))
+                return body(**plain_sample(input_shape, 0, like.device, n_samples))
             except REFUSALS:
                 # Lengths may have to be positive, and masks to leave something.
-                return body(**plain_sample(input_shape, 1, like.device, N_PROBED))
-        return body(torch.zeros(N_PROBED, *input_shape, dtype=like.dtype, device=like.device))
+                return body(**plain_sample(input_shape, 1, like.device, n_samples))
+        return body(torch.zeros(n_samples, *input_shape, dtype=like.dtype, device=like.device))
 
 
 def _refusal(body, input_shape, backbone, error):

@@ -31,7 +31,7 @@ class _WithoutMemory(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in FACTORIES:
             return func(*args, **{**kwargs, "device": "meta"})
-        if func is torch.as_tensor and getattr(args[0], "is_meta", False):
+        if func is torch.as_tensor and getattr((*args, None)[0], "is_meta", False):
             # Where the default device is named, it would be copied there.
             return args[0].to(kwargs.get("dtype", args[0].dtype))
         name = getattr(func, "__name__", "")

@@ -2,6 +2,7 @@
 
 import copy
 import math
+import opcode
 import re
 import time
 from itertools import islice
@@ -139,7 +140,7 @@ class SetNet(NeuralNet):
         try:
             super().notify("on_epoch_end", dataset_valid=dataset_valid, **kwargs)
         except KeyboardInterrupt as error:
-            if not _of_a_callback(error):
+            if not _was_raised(error):
                 raise
             stops = True
         except (KeyError, ValueError, SkorchException) as error:
@@ -511,15 +512,16 @@ class SetNet(NeuralNet):
         return state
 
 
-def _of_a_callback(error):
-    """Return whether a callback itself raised a KeyboardInterrupt, as EarlyStopping of skorch.
+def _was_raised(error):
+    """Return whether code raised an error by itself, as EarlyStopping does a KeyboardInterrupt.
 
-    One by Ctrl-C comes from what runs just then.
+    That of Ctrl-C comes in the midst of anything else.
     """
     traceback = error.__traceback__
     while traceback.tb_next is not None:
         traceback = traceback.tb_next
-    return isinstance(traceback.tb_frame.f_locals.get("self"), Callback)
+    instruction = traceback.tb_frame.f_code.co_code[traceback.tb_lasti]
+    return instruction == opcode.opmap["RAISE_VARARGS"]
 
 
 def _reason(error, module, x):
