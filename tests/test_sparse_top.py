@@ -3,6 +3,7 @@
 import itertools
 import pickle
 import re
+import warnings
 from collections import deque
 
 import numpy as np
@@ -819,6 +820,16 @@ def test_probabilities_are_those_of_the_loss_of_the_training():
     with pytest.raises(AttributeError) as error:
         other.predict_proba(X)
     assert "not there with loss=SparsemaxLoss" in str(error.value.__cause__)
+
+
+def test_thresholds_say_nothing_of_samples_without_labels():
+    X = np.random.default_rng(0).normal(size=(200, 3))
+    Y = np.repeat(X[:, :1] > 0, 4, axis=1).astype(int)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*calibration sets are empty")
+        clf = quick(size="threshold", max_epochs=20).fit(X, Y).calibrate(X)
+    assert (clf.predict(X).sum(1) == 0).mean() > 0.4
+    assert clf.average_size_ > 1.5
 
 
 def test_label_sets_may_be_any_collections():

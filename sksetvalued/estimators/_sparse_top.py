@@ -14,6 +14,7 @@ from .._average_size import average_size_threshold
 from .._masks import row_counts
 from .._predict import labels_of_sets
 from .._sets import collect_sets
+from .._validation import without_warnings
 from ..inputs import Inputs
 from ..operators import sparse_top
 from ..rules import AverageK
@@ -285,7 +286,9 @@ class SparseTopClassifier(PlainState, DeepLabelSetClassifier, rule=AverageK):
         for scores, logits in self._iter_parts(inputs):
             part = None if weight is None else weight[start : start + len(scores)]
             rank = self._rank_scores(scores, logits)
-            rule.partial_fit(rank, sample_weight=part, n_samples=n_samples)
+            # Samples may well have no label.
+            with without_warnings("calibration sets are empty"):
+                rule.partial_fit(rank, sample_weight=part, n_samples=n_samples)
             start += len(scores)
 
     def _rule(self):
