@@ -1,7 +1,7 @@
 """Measure what untouched estimators give: python -m benchmarks.defaults [COMMAND].
 
-Runs what has no record yet, and writes the page. Commands are choose, report, times and page;
-without one it does all four. While times are taken, nothing else may run. A contender whose
+Runs what has no record yet, and writes the page. Commands are choose, report, later, times and
+page; without one it does all five. While times are taken, nothing else may run. A contender whose
 package is not installed is left out, with a word: RealMLP needs pytabkit, best in an environment
 of its own. Which test rows a contender covered stays in results/defaults/rows, which is no part of
 the source; records have the counts of each pair. A new contender is therefore compared with those
@@ -17,12 +17,12 @@ from ..papers.data import DataMissing, data_folder
 from ..papers.store import ResultFile, unfinished
 from .contenders import CONTENDERS, TIMED
 from .measure import measure, time_alone
-from .tasks import CHOOSE, REPORT, TASKS
+from .tasks import CHOOSE, LATER, REPORT, TASKS
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / "results" / "defaults"
 PAGE = HERE.parent / "defaults.md"
-STAGES = {"choose": CHOOSE, "report": REPORT}
+STAGES = {"choose": CHOOSE, "report": REPORT, "later": LATER}
 
 
 def jobs(tasks, contenders, seeds=None):

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..papers.store import ResultFile
 from .contenders import CONTENDERS, TIMED
-from .tasks import CHOOSE, REPORT, TASKS
+from .tasks import CHOOSE, LATER, REPORT, TASKS
 
 OTHERS = ("logistic", "perceptron", "boosting", "forest", "realmlp")
 OWN = {"top_k": "top_k", "average_k": "average_k"}
@@ -33,7 +33,8 @@ estimator, trained in the same way.
 
 The defaults were chosen on the tasks of the second part, by these and by shorter experiments.
 Those of the first part chose no value; how often they were run, and after what, is said below.
-The split was committed before anything was run.
+The split was committed before anything was run. Those of the third part were brought in when all
+of this was done, and chose nothing either.
 """
 
 TIMES = """\
@@ -219,6 +220,7 @@ def write(page, results):
     for name, title, tasks in (
         ("report", "Reporting: data that nothing was chosen on", REPORT),
         ("choose", "Choosing: data that the defaults were chosen on", CHOOSE),
+        ("later", "Later: data that were brought in when everything had been chosen", LATER),
     ):
         records = load(results / f"{name}.jsonl")
         if records:

@@ -8,9 +8,11 @@ other benchmarks; the files below were taken from public repositories.
 import csv
 import gzip
 import hashlib
+import json
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.preprocessing import OneHotEncoder
 
 from ..papers.data import DataMissing
 
@@ -19,9 +21,12 @@ LANDSAT = "YannisSch/Statlog_Landstat_Satellite_Project@6f315383"
 TREC = "FreedomIntelligence/qnn@77f54937"
 UCI = "loremo/AdaBoost@0732aafd"
 HWU = "xliuhw/NLU-Evaluation-Data@f6071b49"
+CLINC = "clinc/oos-eval@828f8093"
+COPIES = "jbrownlee/Datasets@d20fcb64"
 
 #: name: (GitHub repository and commit, path in it, SHA-256). Of hwu64.csv the path is that of the
-#: folder whose files */testset/csv/*.csv were joined in the order of their paths.
+#: folder whose files */testset/csv/*.csv were joined in the order of their paths; soybean.arff
+#: lies in an archive.
 FILES = {
     "letter-recognition.data": (
         LETTER,
@@ -78,6 +83,51 @@ FILES = {
         "data/vowel-context.data",
         "d919d6e57d0f41e58639404bceb9de9a615a4fe9019cb38a399db3eebefd5b9e",
     ),
+    "clinc150.json": (
+        CLINC,
+        "data/data_full.json",
+        "36923c3705a59e08fe9c3883d8bc2dd966ef93e22cb78ac41171782a698d56e0",
+    ),
+    "winequality-white.csv": (
+        COPIES,
+        "winequality-white.csv",
+        "659d419fff887f225bf977d20520bb64a64cae203e460087f809721d4430ba27",
+    ),
+    "winequality-red.csv": (
+        COPIES,
+        "winequality-red.csv",
+        "c9614512e980f1cbd221c796daa97f00c4898c3cd1716863abac60f6cd1a522e",
+    ),
+    "glass.csv": (
+        COPIES,
+        "glass.csv",
+        "1b7039aa2d617c1827e790b55d45ac138dce06b5f2a3fb6c25f2f135b59ad2d0",
+    ),
+    "ecoli.csv": (
+        COPIES,
+        "ecoli.csv",
+        "26836c66779f5ce2b0c4d21c0667dcfb89f2a408e3cdac7e38dbc63e0abd5691",
+    ),
+    "soybean.arff": (
+        COPIES,
+        "weka-datasets.zip: data/soybean.arff",
+        "5645bcd667e9f9efa65a2a45aabb8ed7eb339d9b6e3fa6f7c92a58c4862f0227",
+    ),
+    "cmc.data": (
+        UCI,
+        "data/cmc.data",
+        "58503d557e5dd29169d90d1eee457b542827aa3f508baab099e6180e94f4af17",
+    ),
+    "waveform.data": (
+        UCI,
+        "data/waveform.data",
+        "2afef89f05c0bbb781857d591d1898973a6996b122ebfef062a62f01441ce9a6",
+    ),
+    "nursery.txt": (
+        UCI,
+        "data/nursery.txt",
+        "5e0a9bd3b527c7eb2d34cbb5042c22d7b5981d161f600f5d8f1a413bac07f9aa",
+    ),
 }
 
 
@@ -117,6 +167,21 @@ def hwu64(folder):
         rows = list(csv.reader(file, delimiter=";"))
     intents = {row[5]: f"{row[1]}_{row[2]}" for row in rows if row[0] != "answerid"}
     return np.array(list(intents)), np.array(list(intents.values()))
+
+
+def clinc150(folder):
+    """Return the queries, each once, and their intents, without those out of scope."""
+    parts = json.loads(existing(folder, "clinc150.json").read_text(encoding="utf-8"))
+    intents = {text: intent for part in ("train", "val", "test") for text, intent in parts[part]}
+    return np.array(list(intents)), np.array(list(intents.values()))
+
+
+def categories(folder, name):
+    """Return the columns of a text file, one for each value of each, and the last as labels."""
+    lines = existing(folder, name).read_text(encoding="utf-8").splitlines()
+    rows = np.array([line.split(",") for line in lines if line and line[0] not in "@%"])
+    X = OneHotEncoder(sparse_output=False).fit_transform(rows[:, :-1])
+    return X, rows[:, -1]
 
 
 def table(folder, name, label, columns, delimiter=",", skip=0):

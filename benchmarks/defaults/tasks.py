@@ -114,6 +114,19 @@ def trec(folder, rng):
     return _vectorized(texts, y, train, test[np.isin(y[test], y[train])])
 
 
+def clinc_few(folder, rng):
+    texts, y = sources.clinc150(folder)
+    train = _few_per_class(y, np.arange(len(y)), 10, rng)
+    rest = rng.permutation(np.setdiff1d(np.arange(len(y)), train))[:6000]
+    return _vectorized(texts, y, train, rest)
+
+
+def clinc(folder, rng):
+    texts, y = sources.clinc150(folder)
+    order = rng.permutation(len(y))
+    return _vectorized(texts, y, order[:10000], order[10000:18000])
+
+
 def rarest_label(folder, rng, name, n_labels, n_train, n_test):
     """A multi-label set with one label per row: the rarest of its frequent ones."""
     X, Y = sources.mulan(folder, name)
@@ -153,6 +166,10 @@ def digits_pixels(folder, rng):
 def uci(folder, rng, name, label, columns, n_train, n_test=None, **options):
     X, y = sources.table(folder, name, label, columns, **options)
     return _split(X, y, rng, n_train, n_test)
+
+
+def of_categories(folder, rng, name, n_train):
+    return _split(*sources.categories(folder, name), rng, n_train)
 
 
 def landsat(folder, rng):
@@ -324,4 +341,48 @@ REPORT = {
     "grocery": Task("image", 5, 3, grocery, "Grocery Store at 16 x 16 pixels, 81 classes", 2),
 }  # fmt: skip
 
-TASKS = CHOOSE | REPORT
+#: Brought in after everything had been chosen and reported.
+LATER = {
+    "clinc_few": Task("text", 5, 3, clinc_few, "CLINC150 intents, 10 queries a class"),
+    "clinc": Task("text", 3, 2, clinc, "CLINC150 intents, 10,000 queries", 2),
+    "wine_white": Task(
+        "table", 2, 1.5,
+        partial(uci, name="winequality-white.csv", label=11, columns=slice(0, 11), n_train=2500),
+        "white wines (UCI), grades as classes, 2,500 rows",
+    ),
+    "wine_red": Task(
+        "table", 2, 1.5,
+        partial(uci, name="winequality-red.csv", label=11, columns=slice(0, 11), n_train=800),
+        "red wines (UCI), grades as classes, 800 rows", 6,
+    ),
+    "waveform": Task(
+        "table", 2, 1.3,
+        partial(uci, name="waveform.data", label=21, columns=slice(0, 21), n_train=1000),
+        "waveform (UCI), 3 classes, 1,000 rows",
+    ),
+    "contraception": Task(
+        "table", 2, 1.5,
+        partial(uci, name="cmc.data", label=9, columns=slice(0, 9), n_train=900),
+        "choice of contraception (UCI), 3 classes, 900 rows", 6,
+    ),
+    "nursery": Task(
+        "table", 2, 1.2, partial(of_categories, name="nursery.txt", n_train=1500),
+        "nursery (UCI), 27 indicators, 5 classes, 1,500 rows",
+    ),
+    "soybean": Task(
+        "table", 3, 1.5, partial(of_categories, name="soybean.arff", n_train=400),
+        "soybean (UCI), indicators, 19 diseases, 400 rows", 10,
+    ),
+    "glass": Task(
+        "table", 2, 1.5,
+        partial(uci, name="glass.csv", label=9, columns=slice(0, 9), n_train=140),
+        "glass (UCI), 6 classes, 140 rows", 20,
+    ),
+    "ecoli": Task(
+        "table", 2, 1.5,
+        partial(uci, name="ecoli.csv", label=7, columns=slice(0, 7), n_train=200),
+        "ecoli (UCI), 8 classes, 200 rows", 20,
+    ),
+}  # fmt: skip
+
+TASKS = CHOOSE | REPORT | LATER
