@@ -740,6 +740,40 @@ def test_a_training_that_fails_leaves_the_network_in_evaluation(data):
     assert not clf.net_.module_.training
 
 
+class Still(torch.nn.BatchNorm1d):
+    """Normalisation that is never trained, as fine-tuning freezes it."""
+
+    def train(self, mode=True):
+        return super().train(False)
+
+
+class Modes(Callback):
+    """Which parts train in each epoch; the last one is put back at the start of each."""
+
+    def __init__(self):
+        self.seen = set()
+
+    def on_epoch_begin(self, net, **kwargs):
+        net.module_.backbone[-1].eval()
+
+    def on_grad_computed(self, net, **kwargs):
+        self.seen.add(tuple(part.training for part in net.module_.backbone))
+
+
+@pytest.mark.parametrize("validation", [None, 0.25])
+def test_a_module_in_evaluation_mode_is_trained_from_the_first_epoch_on(validation, data):
+    X, y = data
+    body = torch.nn.Sequential(
+        torch.nn.Linear(X.shape[1], 8), torch.nn.Dropout(0.5), Still(8), torch.nn.Dropout(0.5)
+    ).eval()
+    watch = {"callbacks": [("modes", Modes())], "validation_fraction": validation}
+    clf = classifier(backbone=body, warm_start=True, **watch).fit(X, y).fit(X, y)
+    assert dict(clf.net_.callbacks_)["modes"].seen == {(True, True, False, False)}
+    norm = clf.net_.module_.backbone[2]
+    assert torch.equal(norm.running_mean, torch.zeros(8))
+    assert not body.training
+
+
 def test_batch_normalisation_of_one_sample_is_named():
     images = np.random.default_rng(0).random((1, 3, 32, 32), dtype=np.float32)
     clf = classifier(backbone="resnet18")

@@ -130,6 +130,10 @@ class SetNet(NeuralNet):
             ) from error
 
     def notify(self, method_name, **kwargs):
+        if method_name == "on_epoch_begin":
+            # All parts, as a module may come in evaluation mode; callbacks may put some back.
+            self.module_.train()
+            self.criterion_.train()
         if method_name == "on_epoch_end":
             self._end_epoch(**kwargs)
         elif self._hooks.get(method_name, True):
