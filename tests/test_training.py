@@ -684,6 +684,43 @@ def test_an_optimizer_that_flattens_gradients_takes_images():
     assert clf.history_[-1, "train_loss"] < clf.history_[0, "train_loss"]
 
 
+class Viewing(torch.nn.Module):
+    """Layers that view tensors, and hold one, as if the channels of images came first."""
+
+    def __init__(self, of_volumes):
+        super().__init__()
+        self.of_volumes = of_volumes
+        self.conv = torch.nn.Conv3d(1, 4, 3) if of_volumes else torch.nn.Conv2d(3, 4, 3)
+        self.place = torch.nn.Parameter(torch.zeros(1, 3, 8, 8))
+
+    def forward(self, x):
+        x = x + self.place.view(-1).view(3, 8, 8)
+        x = self.conv(x[:, None] if self.of_volumes else x)
+        return x.view(len(x), -1)
+
+
+@pytest.mark.parametrize("of_volumes", [False, True])
+def test_a_module_may_view_images_as_their_shape_says(of_volumes):
+    images = np.random.default_rng(0).random((60, 8, 8, 3), dtype=np.float32)
+    clf = classifier(backbone=Viewing(of_volumes), validation_fraction=0.2)
+    scores = clf.fit(images, np.arange(60) % 3).decision_function(images)
+    network = clf.net_.module_
+    x = network.normalize(torch.as_tensor(images).permute(0, 3, 1, 2).contiguous())
+    with torch.no_grad():
+        expected = network.head(network.backbone(x))
+    np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_layers_of_libraries_have_the_channels_last():
+    images = np.random.default_rng(0).random((60, 3, 8, 8), dtype=np.float32)
+    layers = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Flatten())
+    for backbone in ("convnet", layers):
+        clf = classifier(backbone=backbone).fit(images, np.arange(60) % 3)
+        weight = next(p for p in clf.net_.module_.backbone.parameters() if p.ndim == 4)
+        assert weight.is_contiguous(memory_format=torch.channels_last)
+        assert not weight.is_contiguous()
+
+
 def test_losses_of_single_samples_train_nothing(data):
     with pytest.raises(ValueError, match="gives a value for each sample.*reduction"):
         classifier(loss="smoothed_hinge", loss_params={"reduction": "none"}).fit(*data)

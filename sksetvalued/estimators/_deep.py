@@ -543,7 +543,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
             generator=generator,
         )
         if images:
-            module = module.to(memory_format=torch.channels_last)
+            module.expect_images()
         if getattr(train.inputs, "keep_sparse", False):
             module.expect_sparse_rows()
         return self._make_net(module, criterion, train, valid, epochs, resume, generator)

@@ -277,7 +277,7 @@ def _rebuild_net(model, tensors, trains):
         generator,
     )
     if is_image(model.input_shape_):
-        module = module.to(memory_format=torch.channels_last)
+        module.expect_images()
     in_memory = SimpleNamespace(in_memory=model.input_kind_ in ("table", "image", "named"))
     options = model._options("partial_fit")
     return training.make_net(module, criterion, in_memory, None, 1, options, trains=trains)

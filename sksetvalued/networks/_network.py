@@ -7,6 +7,9 @@ from sksetvalued.inputs import NamedTensors, NormalizedRows, SparseRows, arcsinh
 from sksetvalued.networks._backbones import MLP
 from sksetvalued.networks._rows import BesideRows, RowLinear
 
+#: Where layers come from that take images in any order in memory.
+LIBRARIES = ("sksetvalued.", "timm.", "torch.nn.", "torchvision.", "transformers.")
+
 
 class Normalize(nn.Module):
     """Standardise the channels of images; bytes become numbers in [0, 1] first.
@@ -121,6 +124,9 @@ class Network(nn.Module):
     torch.Size([2, 3])
     """
 
+    #: Whether the backbone gets images whose channels come first in memory, as their shape says.
+    channels_first = False
+
     def __init__(self, normalize, backbone, head):
         super().__init__()
         self.normalize = normalize
@@ -140,6 +146,20 @@ class Network(nn.Module):
 
     def _bends(self):
         return isinstance(self.normalize, nn.Sequential)
+
+    def expect_images(self):
+        """Prepare for batches of images.
+
+        In memory their channels come last, which is faster, where all layers are those of
+        libraries; code of others may view a tensor as if they came first.
+        """
+        parts = [type(part).__module__ for part in self.backbone.modules()]
+        tensors = (*self.parameters(), *self.buffers())
+        known = all(name.startswith(LIBRARIES) for name in parts)
+        if known and all(tensor.ndim < 5 for tensor in tensors):
+            self.to(memory_format=torch.channels_last)
+        else:
+            self.channels_first = True
 
     def normalized(self, inputs):
         """Return inputs that need not go through the first layer, where that takes long.
@@ -163,7 +183,8 @@ class Network(nn.Module):
             return self._scores(self.backbone(x.values))
         if isinstance(x, SparseRows) and not self._takes_sparse_rows():
             x = x.to_dense()
-        return self._scores(self.backbone(self.normalize(x)))
+        x = self.normalize(x)
+        return self._scores(self.backbone(x.contiguous() if self.channels_first else x))
 
     def _scores(self, features):
         if not isinstance(features, torch.Tensor | BesideRows):
