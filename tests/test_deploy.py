@@ -480,6 +480,40 @@ def test_a_module_shares_nothing_with_the_estimator_and_stays_in_evaluation():
         assert not any(part.training for part in nn.Sequential(module).train()[0].modules())
 
 
+class Spectral(nn.Module):
+    """Weights of the frequencies, which are complex."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.polar(torch.ones(33), torch.arange(33.0)))
+
+    def forward(self, x):
+        return torch.fft.irfft(torch.fft.rfft(x) * self.weight, n=64)
+
+
+class Halved(nn.Linear):
+    """A layer that computes in half precision, whatever is around it."""
+
+    def __init__(self):
+        super().__init__(64, 32, dtype=torch.bfloat16)
+
+    def forward(self, x):
+        return super().forward(x.bfloat16()).float()
+
+
+@pytest.mark.parametrize("cls", [Spectral, Halved])
+def test_parts_in_another_precision_stay_in_it(cls):
+    torch.manual_seed(0)
+    body = cls().requires_grad_(cls is Spectral)
+    model = TopKClassifier(2, backbone=body, max_epochs=5, random_state=0).fit(X, y)
+    sets, log_proba = to_torch(model)(torch.from_numpy(X))
+    np.testing.assert_array_equal(sets, model.predict_set(X))
+    np.testing.assert_allclose(log_proba.exp(), model.predict_proba(X), rtol=1e-5)
+    if cls is Spectral:
+        _, exact = to_torch(model, dtype="float64")(torch.from_numpy(X))
+        np.testing.assert_allclose(log_proba, exact, rtol=1e-4)
+
+
 def test_a_module_has_the_rule_that_was_calibrated():
     scores = np.random.default_rng(0).dirichlet(np.ones(6), 200)
     for rule, change in (

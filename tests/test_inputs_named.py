@@ -80,6 +80,34 @@ def test_rows_may_be_longer_or_shorter_when_predicted_and_calibrated():
     assert abs(clf.calibrate(longer).predict_set(longer).sum() / N - 2) < 0.1
 
 
+class Placed(Encoder):
+    """Embeddings times weights of the places, which are made for the longest row so far."""
+
+    places = torch.zeros(0)
+
+    def forward(self, input_ids, attention_mask):
+        if len(self.places) < input_ids.shape[1]:
+            self.places = torch.arange(1.0, input_ids.shape[1] + 1)
+        return (self.embed(input_ids) * self.places[: input_ids.shape[1], None]).mean(1)
+
+
+def test_what_a_module_keeps_of_a_prediction_may_be_trained_with():
+    clf = classifier(max_epochs=1).set_params(backbone=Placed()).fit(X, y)
+    clf.predict({name: np.tile(part, 2) for name, part in X.items()})
+    clf.partial_fit(X, y)
+    assert len(clf.net_.module_.backbone.places) == 2 * LENGTH
+
+
+def test_gradients_of_embeddings_may_be_sparse():
+    def scores(sparse):
+        body = Encoder()
+        body.embed.sparse = sparse
+        clf = classifier(optimizer="sgd", lr=0.3).set_params(backbone=body)
+        return clf.fit(X, y).decision_function(X)
+
+    np.testing.assert_allclose(scores(sparse=True), scores(sparse=False), atol=1e-5)
+
+
 class Exact(nn.Module):
     """Tell an integer that single precision cannot hold from its neighbour."""
 

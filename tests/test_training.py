@@ -699,6 +699,30 @@ class Viewing(torch.nn.Module):
         return x.view(len(x), -1)
 
 
+class Spectral(torch.nn.Module):
+    """Complex weights of the frequencies, or their real and imaginary parts."""
+
+    def __init__(self, n_columns, is_complex):
+        super().__init__()
+        weight = torch.polar(torch.ones(n_columns // 2 + 1), torch.arange(n_columns // 2 + 1.0))
+        self.weight = torch.nn.Parameter(weight if is_complex else torch.view_as_real(weight))
+
+    def forward(self, x):
+        weight = self.weight
+        weight = weight if weight.is_complex() else torch.view_as_complex(weight)
+        return torch.fft.irfft(torch.fft.rfft(x) * weight, n=x.shape[1])
+
+
+@pytest.mark.parametrize("schedule", ["averaged", "cosine"])
+def test_complex_weights_are_trained_like_their_parts(schedule, data):
+    X, y = data
+    params = {"lr": 0.01, "lr_schedule": schedule, "weight_decay": 0.1}
+    bodies = [Spectral(X.shape[1], is_complex) for is_complex in (True, False)]
+    fits = [classifier(backbone=body, **params).fit(X, y) for body in bodies]
+    found, expected = (clf.decision_function(X) for clf in fits)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("of_volumes", [False, True])
 def test_a_module_may_view_images_as_their_shape_says(of_volumes):
     images = np.random.default_rng(0).random((60, 8, 8, 3), dtype=np.float32)

@@ -115,7 +115,7 @@ class SetModule(nn.Module):
     sets : nn.Module
         From scores to the mask of the sets, and the scores that order the classes.
     dtype : torch.dtype
-        What the network computes in.
+        What the network takes.
     of_bytes : bool
         Whether images are of bytes.
     """
@@ -124,7 +124,7 @@ class SetModule(nn.Module):
         super().__init__()
         self.of_bytes = of_bytes
         # Files hold weights in the order of their shape.
-        self.network = network.to(dtype).to(memory_format=torch.contiguous_format)
+        self.network = network.to(memory_format=torch.contiguous_format)
         self.criterion = criterion
         self.sets = sets
         self.dtype = dtype
@@ -251,7 +251,8 @@ def to_torch(model, *, dtype=None):
         changes to it leave the module as it is.
     dtype : {"float32", "float64"}, default=None
         What the network computes in. None is as in `predict_set`: double precision for the
-        perceptron on tables, single precision otherwise.
+        perceptron on tables, single precision otherwise, and for parts of a backbone that are in
+        another one what they are in.
 
     Returns
     -------
@@ -285,15 +286,26 @@ def to_torch(model, *, dtype=None):
     if dtype not in DTYPES:
         raise ValueError(f"dtype must be 'float32', 'float64' or None, got {dtype!r}.")
     model, rule = exportable(model)
-    dtype = DTYPES[dtype] or (
-        torch.float64
-        if model.input_kind_ == "table" and model._built_in_network()
-        else torch.float32
-    )
+    asked, built_in = DTYPES[dtype], model._built_in_network()
+    in_double = model.input_kind_ == "table" and built_in
+    dtype = asked or (torch.float64 if in_double else torch.float32)
     network, criterion = bare_module(model.net_), model.net_.criterion_
     network, criterion = (copy.deepcopy(part).cpu() for part in (network, criterion))
+    if asked or built_in or model.precision != "float32":
+        network = _in_precision(network, dtype)
     sets, of_bytes = _sets_module(model, rule), takes_bytes(model)
     return SetModule(network, criterion, sets, dtype, of_bytes)
+
+
+def _in_precision(network, dtype):
+    """Convert what a network holds; complex numbers stay complex."""
+
+    def converted(tensor):
+        if tensor.is_complex():
+            return tensor.to(dtype.to_complex())
+        return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+    return network._apply(converted)
 
 
 def takes_bytes(model):

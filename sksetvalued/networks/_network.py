@@ -7,8 +7,22 @@ from sksetvalued.inputs import NamedTensors, NormalizedRows, SparseRows, arcsinh
 from sksetvalued.networks._backbones import MLP
 from sksetvalued.networks._rows import BesideRows, RowLinear
 
-#: Where layers come from that take images in any order in memory.
-LIBRARIES = ("sksetvalued.", "timm.", "torch.nn.", "torchvision.", "transformers.")
+#: Where layers come from that keep nothing of a batch that they are given to predict.
+PLAIN = ("sksetvalued.", "torch.nn.")
+#: ... and that take images in any order in memory.
+LIBRARIES = (*PLAIN, "timm.", "torchvision.", "transformers.")
+
+
+def made_of(module, packages):
+    """Return whether the classes of all parts of a module are of these packages.
+
+    Parameters
+    ----------
+    module : nn.Module
+    packages : tuple of str
+        Their names, each with a dot at the end.
+    """
+    return all(type(part).__module__.startswith(packages) for part in module.modules())
 
 
 class Normalize(nn.Module):
@@ -153,10 +167,8 @@ class Network(nn.Module):
         In memory their channels come last, which is faster, where all layers are those of
         libraries; code of others may view a tensor as if they came first.
         """
-        parts = [type(part).__module__ for part in self.backbone.modules()]
         tensors = (*self.parameters(), *self.buffers())
-        known = all(name.startswith(LIBRARIES) for name in parts)
-        if known and all(tensor.ndim < 5 for tensor in tensors):
+        if made_of(self.backbone, LIBRARIES) and all(tensor.ndim < 5 for tensor in tensors):
             self.to(memory_format=torch.channels_last)
         else:
             self.channels_first = True

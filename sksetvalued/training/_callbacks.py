@@ -300,7 +300,7 @@ class AveragedWeights(Callback):
 
 def _averaged(module):
     """Yield the weights of a module, and the statistics of normalisation, which follow them."""
-    yield from (p for p in module.parameters() if p.is_floating_point())
+    yield from (p for p in module.parameters() if p.is_floating_point() or p.is_complex())
     for part in module.modules():
         if isinstance(part, _NormBase) and part.running_mean is not None:
             yield from (part.running_mean, part.running_var)

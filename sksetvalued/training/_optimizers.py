@@ -4,6 +4,7 @@ import functools
 import inspect
 
 import torch
+from torch import nn
 
 
 class AdamW(torch.optim.AdamW):
@@ -45,6 +46,18 @@ def resolve_optimizer(optimizer):
             f"got {optimizer!r} of type {type(optimizer).__name__}."
         )
     return optimizer, {}
+
+
+def can_fuse(module):
+    """Return whether fused updates can be made of the parameters of a module.
+
+    They take neither complex ones nor the sparse gradients of embeddings.
+    """
+    sparse = any(
+        isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.sparse
+        for part in module.modules()
+    )
+    return not sparse and not any(p.is_complex() for p in module.parameters())
 
 
 @functools.lru_cache(maxsize=64)

@@ -4,6 +4,7 @@ import copy
 
 import torch
 
+from ..networks._network import PLAIN, made_of
 from ..networks._rows import RowLinear
 from ._data import TrainingSet, count_batches, make_batches
 from ._setup import loader_params
@@ -30,6 +31,9 @@ def iter_outputs(net, inputs, batch_size, double=False, processes=None):
     module, criterion = net.module_, net.criterion_
     module = _double_copy(module) if double else module
     module.eval()
+    # What code of others keeps for the next batch may be trained with, which tensors of
+    # inference cannot.
+    without_gradients = torch.inference_mode if made_of(module, PLAIN) else torch.no_grad
     part = None if processes is None else processes.part
     dataset = TrainingSet(inputs, torch.zeros(len(inputs), dtype=torch.int8), part=part)
     params = (
@@ -42,7 +46,7 @@ def iter_outputs(net, inputs, batch_size, double=False, processes=None):
     generator = torch.Generator().manual_seed(0)
     batches = make_batches(dataset, batch_size, generator, **params)
     for x, (target, _, _) in batches:
-        with torch.inference_mode():
+        with without_gradients():
             scores = _scores(net, module, criterion, x.to(net.device, non_blocking=True), inputs)
             if processes is not None:
                 scores = processes.whole(scores, len(target))

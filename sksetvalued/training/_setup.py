@@ -21,7 +21,7 @@ from ._callbacks import (
 )
 from ._data import OF_WORKERS
 from ._net import SetNet
-from ._optimizers import needs_closure, optimizer_params, resolve_optimizer
+from ._optimizers import can_fuse, needs_closure, optimizer_params, resolve_optimizer
 from ._parallel import current_processes
 
 #: Beginnings of the keys of `net_params`.
@@ -221,6 +221,8 @@ def make_net(module, criterion, inputs, monitor, n_batches, options, generator=N
         # LBFGS flattens gradients as if channels were not last.
         module = module.to(memory_format=torch.contiguous_format)
     loader = loader_params(inputs, options.device)
+    if not can_fuse(module):
+        defaults = {key: value for key, value in defaults.items() if key != "fused"}
     defaults = optimizer_params(optimizer, defaults, options.weight_decay)
     params = {f"optimizer__{k}": v for k, v in defaults.items()}
     params |= {f"iterator_train__{k}": v for k, v in loader.items()}
