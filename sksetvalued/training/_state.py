@@ -67,6 +67,7 @@ class KeepState(Callback):
             "n_epochs": self.n_epochs_,
             "history": list(net.history),
             "modules": {name: module.state_dict() for name, module in _modules(net)},
+            "passing": {name: _passing(module) for name, module in _modules(net)},
             "frozen": [n for n, p in _parameters(net) if not p.requires_grad],
             "optimizer": _of_optimizer(net.optimizer_),
             "callbacks": {
@@ -84,6 +85,10 @@ class KeepState(Callback):
             own = module.state_dict()
             own.update(state["modules"][name])
             module.load_state_dict(own)
+            for key, buffer in _passing(module).items():
+                part, _, attribute = key.rpartition(".")
+                value = state["passing"][name][key].to(buffer)
+                setattr(module.get_submodule(part), attribute, value)
         frozen = set(state["frozen"])
         for name, parameter in _parameters(net):
             parameter.requires_grad_(name not in frozen)
@@ -102,6 +107,12 @@ def _modules(net):
     """Return the network and the loss, as they were before they were compiled."""
     parts = {"module": net.module_, "criterion": net.criterion_}
     return [(name, getattr(part, "_orig_mod", part)) for name, part in parts.items()]
+
+
+def _passing(module):
+    """Return the buffers that are no part of the state of a module, by name."""
+    kept = module.state_dict()
+    return {key: buffer for key, buffer in module.named_buffers() if key not in kept}
 
 
 def _parameters(net):
