@@ -1,5 +1,6 @@
 """What happens after a fit: more fits, parameters that change, data of another form, failures."""
 
+import copy
 import warnings
 
 import numpy as np
@@ -516,10 +517,22 @@ def test_a_second_warm_fit_holds_the_rows_of_the_first_out(monkeypatch):
     assert held[0] == held[1]
 
 
-def test_another_backbone_in_a_warm_start_is_told_to_have_no_effect():
-    clf = TopKClassifier(k=2, warm_start=True, **QUICK).fit(X, y)
-    clf.set_params(backbone="mlp")
-    with pytest.warns(UserWarning, match="backbone='mlp' has no effect.*warm_start=False"):
+@pytest.mark.parametrize(
+    ("first", "second", "named"),
+    [
+        (None, "mlp", "'mlp'"),
+        (torch.nn.ReLU(), "mlp", "'mlp'"),
+        ("mlp", torch.nn.ReLU(), "ReLU"),
+        (torch.nn.ReLU(), torch.nn.Tanh(), "Tanh"),
+    ],
+)
+def test_another_backbone_in_a_warm_start_is_told_to_have_no_effect(first, second, named):
+    clf = TopKClassifier(k=2, warm_start=True, **{**QUICK, "backbone": first})
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "backbone")
+        copy.deepcopy(clf.fit(X, y)).fit(X, y)
+    clf.set_params(backbone=second)
+    with pytest.warns(UserWarning, match=f"backbone={named} has no effect.*warm_start=False"):
         clf.fit(X, y)
 
 

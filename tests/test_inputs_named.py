@@ -12,8 +12,15 @@ from skorch.helper import SliceDict
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
-from sksetvalued import AverageKClassifier, TopKClassifier, calibrate, predict_set
+from sksetvalued import (
+    AverageKClassifier,
+    PlugInClassifier,
+    TopKClassifier,
+    calibrate,
+    predict_set,
+)
 from sksetvalued.metrics import top_k_scorer
+from sksetvalued.rules import AverageError, AverageK
 
 N, LENGTH, WORDS = 240, 6, 40
 rng = np.random.default_rng(0)
@@ -78,6 +85,26 @@ def test_rows_may_be_longer_or_shorter_when_predicted_and_calibrated():
     longer = {name: np.pad(part, ((0, 0), (0, 3))) for name, part in X.items()}
     np.testing.assert_allclose(clf.decision_function(longer), clf.decision_function(X), atol=1e-5)
     assert abs(clf.calibrate(longer).predict_set(longer).sum() / N - 2) < 0.1
+
+
+@pytest.mark.parametrize("cv", [2, 0.5, "prefit"])
+def test_rules_are_calibrated_on_mappings_as_on_what_slices(cv):
+    first = classifier()
+    first = first.fit(X, y) if cv == "prefit" else first
+    rule = AverageK(2) if cv == 2 else AverageError(0.2)
+    found, expected = (
+        PlugInClassifier(first, rule, cv=cv).fit(data, y).rule_.threshold_
+        for data in (UserDict(X), SliceDict(**X))
+    )
+    assert found == expected
+    model = PlugInClassifier(first, rule, cv=cv).fit(X, y).calibrate(X, y)
+    whole = model.rule_.threshold_
+    batches = ({name: part[rows] for name, part in X.items()} for rows in (slice(9), slice(9, N)))
+    assert calibrate(model, batches, y).rule_.threshold_ == whole
+    removed = np.arange(N) % 3 > 0
+    model.calibrate(X, y, sample_weight=removed)
+    kept = {name: part[removed] for name, part in X.items()}
+    assert model.rule_.threshold_ == model.calibrate(kept, y[removed]).rule_.threshold_
 
 
 class Placed(Encoder):

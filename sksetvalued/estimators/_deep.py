@@ -3,6 +3,7 @@
 import copy
 import inspect
 import math
+import os
 from contextlib import contextmanager, nullcontext
 from numbers import Integral, Real
 
@@ -68,6 +69,10 @@ def _from_library(value):
 def _is_first_process():
     processes = training.current_processes()
     return processes is None or processes.is_first
+
+
+#: Values of `backbone` and `weights` that are the same where they are equal.
+PLAIN = str | os.PathLike | tuple | list | None
 
 
 def is_named(value, name):
@@ -552,11 +557,15 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         """Return a net that goes on with the trained module, by the parameters of now."""
         for name in ("backbone", "weights"):
             new, old = getattr(self, name), self._network_params[name]
-            if all(isinstance(value, str | tuple | None) for value in (new, old)) and new != old:
+            plain = [isinstance(value, PLAIN) for value in (new, old)]
+            if new is not old and not (all(plain) and new == old):
+                new, old = (
+                    repr(value) if is_plain else type(value).__name__
+                    for value, is_plain in zip((new, old), plain, strict=True)
+                )
                 warn_caller(
-                    f"{name}={new!r} has no effect: the network that was trained, of "
-                    f"{name}={old!r}, is trained further. For another one fit anew, with "
-                    "warm_start=False.",
+                    f"{name}={new} has no effect: the network that was trained, of {name}={old}, "
+                    "is trained further. For another one fit anew, with warm_start=False.",
                     UserWarning,
                 )
         old = self.net_

@@ -25,7 +25,7 @@ from .._sets import sets_of
 from .._validation import changed_parameters, check_weights, undone_if_raised, warn_caller
 from ..rules import AverageK
 from ..rules._size import MOST_SEEN
-from ..training import HELD_OUT, split_per_class
+from ..training import HELD_OUT, split_per_class, with_rows
 
 #: Scores of training samples, at most, that tell how sure models are of what they know.
 MOST_SCORES_SEEN = 1 << 25
@@ -170,7 +170,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
                 "PlugInClassifier requires y to be passed, but the target y is None. Only with "
                 "cv='prefit' can some rules do without."
             )
-        X, y = indexable(X, as_labels(y, "y", warn=True))
+        X, y = indexable(with_rows(X), as_labels(y, "y", warn=True))
         check_discrete(y, "y")
         weight = check_weights(sample_weight, len(y))
         place = np.arange(len(y))
@@ -302,7 +302,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self._check_parts()
         rule = self._rule()._begin(len(self.classes_))
         for X, y, sample_weight in batches:
-            n_left_out = _num_samples(X)
+            n_left_out = _num_samples(with_rows(X))
             weight = check_weights(sample_weight, n_left_out, complete=False)
             if weight is None or weight.any():
                 given = self._calibration_scores(X, y, weight)
@@ -313,7 +313,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     def _calibration_scores(self, X, y, sample_weight):
         """Return scores, columns of the true classes and weights, without those of zero."""
-        X, y = indexable(X, None if y is None else as_labels(y, "y", warn=True))
+        X, y = indexable(with_rows(X), None if y is None else as_labels(y, "y", warn=True))
         weight = check_weights(sample_weight, _num_samples(X))
         if weight is not None and not weight.all():
             kept = np.flatnonzero(weight)

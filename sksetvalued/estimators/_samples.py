@@ -57,7 +57,7 @@ class TakesSamples:
                 X = self._validate_table(X, reset)
                 if training or not self._predicts_in_double(X.dtype):
                     self._check_single_precision(X)
-                backbone = self.backbone if training else self._network_params["backbone"]
+                backbone = self.backbone if reset else self._network_params["backbone"]
                 dtype = None if is_perceptron(backbone, X.shape[1:]) else torch.float32
                 inputs = table_inputs(X, dtype, keep_sparse=not self.compile)
             else:

@@ -26,7 +26,7 @@ from ._setup import (
     scheduler_of,
 )
 from ._sized import SizedLoss
-from ._splits import folds_per_class, split_per_class
+from ._splits import folds_per_class, split_per_class, with_rows
 from ._state import KeepState
 
 __all__ = [
@@ -70,4 +70,5 @@ __all__ = [
     "seeded",
     "split_per_class",
     "take_learned",
+    "with_rows",
 ]

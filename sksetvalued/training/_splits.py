@@ -1,6 +1,17 @@
 """Held-out parts that keep the proportions of the classes."""
 
+from collections.abc import Mapping
+
 import numpy as np
+from skorch.helper import SliceDict
+
+
+def with_rows(X):
+    """Return samples of which rows can be taken: a mapping of arrays has a length of its own."""
+    if not isinstance(X, Mapping) or isinstance(X, SliceDict):
+        return X
+    parts = {name: v if hasattr(v, "shape") else np.asarray(v) for name, v in X.items()}
+    return SliceDict(**parts)
 
 
 def split_per_class(y, fraction, random_state, keeps_all=True):
