@@ -874,6 +874,36 @@ def test_stages_in_other_units_are_warned_of(alike):
     assert len(told) == (not alike)
 
 
+#: What fills a part of the pixels with one value.
+FILLING = [
+    v2.RandomCrop(32, padding=4),
+    v2.RandomRotation(20),
+    v2.RandomErasing(1.0),
+    v2.RandomAffine(10, translate=(0.1, 0.1)),
+]
+
+
+@pytest.mark.filterwarnings("ignore:The network learnt")
+@pytest.mark.parametrize("fill", FILLING, ids=lambda fill: type(fill).__name__)
+@pytest.mark.parametrize("like", ["bright and even", "drawings"])
+def test_what_a_transform_fills_in_is_no_other_unit(fill, like):
+    rng = np.random.default_rng(0)
+    images = rng.normal(210, 18, (40, 32, 32, 3)).clip(0, 255).astype(np.uint8)
+    if like == "drawings":
+        images = np.where(images > 235, images, 0)
+    y = np.arange(40) % 4
+    clf = TopKClassifier(k=2, max_epochs=1, backbone=(8,), random_state=0)
+    scaled = v2.ToDtype(torch.float32, scale=True)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "transform gives images")
+        clf.set_params(transform={"train": fill}).fit(images, y)
+    normalise = v2.Normalize([0.485] * 3, [0.225] * 3)
+    for other in (v2.ToDtype(torch.float32), v2.Compose([scaled, normalise])):
+        stages = {"train": v2.Compose([fill, other]), "eval": scaled}
+        with pytest.warns(UserWarning, match="transform gives images of mean"):
+            clf.set_params(transform=stages).fit(images, y)
+
+
 def test_warnings_are_left_out_of_one_thread_alone():
     """Filters of the process would be left in disorder by fits in several threads."""
     filters = list(warnings.filters)

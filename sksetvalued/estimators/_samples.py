@@ -20,6 +20,7 @@ from ..inputs import (
     media_inputs,
     same_form,
     table_inputs,
+    value_statistics,
 )
 from ..training import is_perceptron
 
@@ -36,8 +37,8 @@ N_LOOKED_AT, TOO_LARGE = 4, 10
 
 
 #: Images of evaluation that are compared with those of the training, and how often the larger
-#: standard deviation of their values is the smaller one, and how many of it lie between the means,
-#: where they are in other units.
+#: spread of their values is the smaller one, and how many of it lie between their centres, where
+#: they are in other units.
 N_COMPARED, OTHER_SPREAD, OTHER_MEAN = 32, 2.5, 3
 
 
@@ -190,16 +191,19 @@ class TakesSamples:
             return
         rows = np.unique(np.linspace(0, len(inputs) - 1, N_COMPARED).astype(int))
         with put_back():
-            both = [inputs.subset(rows, training).statistics() for training in (True, False)]
-        (mean, std), (seen_mean, seen_std) = (
-            (np.mean(each.mean), np.mean(each.std)) for each in both
-        )
-        ratio, moved = seen_std / std, abs(seen_mean - mean) / max(std, seen_std)
-        if max(ratio, 1 / ratio) > OTHER_SPREAD or moved > OTHER_MEAN:
+            train, seen = (
+                value_statistics(inputs.subset(rows, training)) for training in (True, False)
+            )
+        # Pixels that a transform fills in move the mean, but not what is typical of an image,
+        # which tells nothing where most pixels have one value.
+        apart = _far_apart(train.mean, train.std, seen.mean, seen.std)
+        if train.distance > 0 and seen.distance > 0:
+            apart &= _far_apart(train.median, train.distance, seen.median, seen.distance)
+        if apart:
             warn_caller(
-                f"transform gives images of mean {seen_mean:.3g} and standard deviation "
-                f"{seen_std:.3g} in evaluation, but of {mean:.3g} and {std:.3g} in training: "
-                "scale and normalise alike in both.",
+                f"transform gives images of mean {seen.mean:.3g} and standard deviation "
+                f"{seen.std:.3g} in evaluation, but of {train.mean:.3g} and {train.std:.3g} in "
+                "training: scale and normalise alike in both.",
                 UserWarning,
             )
 
@@ -240,3 +244,9 @@ class TakesSamples:
                 "is too small to zero."
             )
         return torch.from_numpy(weight).float()
+
+
+def _far_apart(centre, spread, other_centre, other_spread):
+    """Return whether values of these centres and spreads are in other units."""
+    least, most = sorted((spread, other_spread))
+    return most > OTHER_SPREAD * least or abs(centre - other_centre) > OTHER_MEAN * most

@@ -26,6 +26,7 @@ from ._tables import (
     arcsinh,
 )
 from ._torch_datasets import DatasetInputs, check_pairs, dataset_targets
+from ._transforms import value_statistics
 
 __all__ = [
     "WIDE",
@@ -50,6 +51,7 @@ __all__ = [
     "plain_sample",
     "same_form",
     "table_inputs",
+    "value_statistics",
 ]
 
 

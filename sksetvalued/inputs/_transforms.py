@@ -4,6 +4,7 @@ import copy
 from abc import abstractmethod
 from collections.abc import Mapping, MutableMapping
 from contextlib import nullcontext
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -381,6 +382,63 @@ def _spread_batches(inputs, n_samples):
     return (inputs.take(batch) for batch in torch.from_numpy(positions).split(STATISTICS_BATCH))
 
 
+def _spread_images(inputs, n_samples):
+    """Yield batches of images spread evenly; bytes are divided by 255, and views are images."""
+    for x in _spread_batches(inputs, n_samples):
+        x = (x.double() / 255 if x.dtype == torch.uint8 else x.double()).flatten(0, -4)
+        if not torch.isfinite(x).all():
+            raise ValueError("X holds images with NaN or infinite values.")
+        yield x
+
+
+class ValueStatistics(NamedTuple):
+    """Values of a few images, of all channels together.
+
+    Parameters
+    ----------
+    mean, std : float
+    median, distance : float
+        The median of the values of an image, and that of their distances from it, of the median
+        image each. What is the same in less than half of the pixels, such as the black around a
+        rotated image, hardly moves them.
+    """
+
+    mean: float
+    std: float
+    median: float
+    distance: float
+
+
+def value_statistics(inputs):
+    """Measure the values of a few images.
+
+    Parameters
+    ----------
+    inputs : Inputs
+        Images; bytes are divided by 255.
+
+    Returns
+    -------
+    statistics : ValueStatistics
+
+    Raises
+    ------
+    ValueError
+        Values that are not finite.
+    """
+    of_images = []
+    for x in _spread_images(inputs, len(inputs)):
+        x = x.flatten(1)
+        median = x.median(1).values
+        distance = (x - median[:, None]).abs().median(1).values
+        of_images.append(torch.stack([x.mean(1), x.square().mean(1), median, distance]))
+    of_images = torch.cat(of_images, 1)
+    mean, square = of_images[:2].mean(1)
+    typical = of_images[2:].median(1).values
+    std = (square - mean.square()).clamp_min(0).sqrt()
+    return ValueStatistics(mean.item(), std.item(), *typical.tolist())
+
+
 def channel_statistics(inputs, n_samples=N_STATISTICS_SAMPLES):
     """Measure the channels of images on samples spread evenly over the inputs.
 
@@ -403,10 +461,7 @@ def channel_statistics(inputs, n_samples=N_STATISTICS_SAMPLES):
     """
     count, total, squares = 0, 0.0, 0.0
     low, high, largest = float("inf"), -float("inf"), 0.0
-    for x in _spread_batches(inputs, n_samples):
-        x = (x.double() / 255 if x.dtype == torch.uint8 else x.double()).flatten(0, -4)
-        if not torch.isfinite(x).all():
-            raise ValueError("X holds images with NaN or infinite values.")
+    for x in _spread_images(inputs, n_samples):
         count += x.numel() // x.shape[1]
         total, squares = total + x.sum((0, 2, 3)), squares + x.square().sum((0, 2, 3))
         low, high = min(low, x.min().item()), max(high, x.max().item())
