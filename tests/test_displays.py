@@ -107,6 +107,45 @@ def test_histograms_that_share_an_axis_have_one_scale():
     pyplot.close(figure)
 
 
+@pytest.mark.parametrize("grouped", [False, True])
+def test_histograms_on_one_axis_stand_side_by_side_and_are_named(grouped):
+    y, p = scores()
+    params = {"class_counts": [5] * 5 + [500] * 5, "labels": np.arange(10)} if grouped else {}
+    all_sets, ax = {"one": p > 0.3, "two": p > 0.1, "three": p > 0.02}, None
+    for name, sets in all_sets.items():
+        display = SetSizeDisplay.from_predictions(y, sets, name=name, ax=ax, **params)
+        ax = display.ax_
+        assert bool(ax.get_title()) == (name == "one")
+    names = [text.get_text() for text in ax.get_legend().get_texts()]
+    kinds = ["few (< 20 training samples)", "many (> 100)"]
+    if grouped:
+        assert names == [f"{name}, {kind}" for name in all_sets for kind in kinds]
+    else:
+        means = [f"{sets.sum(1).mean():.3g}" for sets in all_sets.values()]
+        assert names == [f"{n}, average size {mean}" for n, mean in zip(all_sets, means)]
+        for bars, sets in zip(ax.containers, all_sets.values()):
+            shares = set_size_distribution(sets)[: len(bars)]
+            np.testing.assert_allclose([bar.get_height() for bar in bars], 100 * shares)
+    ends = sorted(
+        (b.get_x(), b.get_x() + b.get_width(), s) for c in ax.containers for s, b in enumerate(c)
+    )
+    assert all(a[1] < b[0] + 1e-9 for a, b in pairwise(ends))
+    assert all(abs(end - size) < 0.5 for *both, size in ends for end in both)
+    assert len({bars[0].get_facecolor() for bars in ax.containers}) == len(names)
+
+
+@pytest.mark.parametrize("sizes", [(5, 10), (10, 5)])
+def test_every_size_of_all_models_on_an_axis_has_a_tick(sizes):
+    y, p = scores(n_classes=50)
+    ax = None
+    for size in sizes:
+        display = CoverageSizeDisplay.from_predictions(
+            y, p, labels=np.arange(50), max_size=size, ax=ax
+        )
+        ax = display.ax_
+    np.testing.assert_array_equal(ax.get_xticks(), np.arange(1, 11))
+
+
 @pytest.mark.parametrize("average", ["micro", "macro"])
 @pytest.mark.parametrize("rounded", [True, False])
 @pytest.mark.parametrize("weighted", [True, False])
@@ -128,6 +167,15 @@ def test_curves_are_the_metrics(average, rounded, weighted):
     average_line, top_line = display.lines_
     np.testing.assert_allclose(top_line.get_ydata(), 100 * display.top_k_coverage)
     np.testing.assert_allclose(average_line.get_xdata(), display.average_sizes)
+
+
+def test_a_curve_that_ties_leave_empty_is_not_in_the_legend():
+    y, p = scores()
+    display = CoverageSizeDisplay.from_predictions(
+        y, np.full_like(p, 0.1), labels=np.arange(10), max_size=9
+    )
+    assert not len(display.average_sizes)
+    assert [text.get_text() for text in display.ax_.get_legend().get_texts()] == ["top-k"]
 
 
 def test_unknown_labels_are_misses_in_the_curves():

@@ -27,7 +27,8 @@ class CoverageSizeDisplay:
     top_k_sizes, top_k_coverage : ndarray of shape (n_sizes,)
         Coverage of the sets of the k highest scores, k = 1, 2, ...
     average_sizes, average_coverage : ndarray of shape (n_points,)
-        Average size and coverage of the sets above one threshold, for many thresholds.
+        Average size and coverage of the sets above one threshold, for many thresholds. Empty,
+        and without a line in the legend, where ties leave none whose sets are small enough.
     average : {"micro", "macro"}, default="micro"
         How coverage is averaged.
     name : str, optional
@@ -193,11 +194,8 @@ class CoverageSizeDisplay:
         ax = axes_or_new(ax)
         kwargs = of_lines(kwargs)
         prefix = "" if self.name is None else f"{self.name}, "
-        (line,) = ax.plot(
-            self.average_sizes,
-            100 * self.average_coverage,
-            **{"label": f"{prefix}average-k", **kwargs},
-        )
+        own = {"label": f"{prefix}average-k" if len(self.average_sizes) else None, **kwargs}
+        (line,) = ax.plot(self.average_sizes, 100 * self.average_coverage, **own)
         top = {"linestyle": "--", "color": line.get_color(), "label": f"{prefix}top-k", **kwargs}
         if len(self.top_k_sizes) <= LOG_SIZES:
             top.setdefault("marker", ".")
@@ -214,8 +212,9 @@ class CoverageSizeDisplay:
         if self.top_k_sizes[-1] > LOG_SIZES:
             ax.set_xscale("log")
             ax.xaxis.set_major_formatter("{x:g}")
-        elif not ax.lines[2:]:
-            ax.set_xticks(self.top_k_sizes)
+        elif ax.get_xscale() == "linear":
+            # Of all models that are drawn.
+            ax.set_xticks(np.arange(1, round(ax.dataLim.x1) + 1))
         ax.set_xlabel("Average set size (classes)")
         over = "classes, macro" if self.average == "macro" else "samples, micro"
         label = f"Coverage (%, over {over})"

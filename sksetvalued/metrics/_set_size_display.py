@@ -12,6 +12,8 @@ from ._plotting import axes_or_new
 
 #: Up to this size every size has its own bar.
 SINGLE_SIZES = 14
+#: Width of all bars of a size together.
+ALL_BARS = 0.85
 GROUP_NAMES = (
     "few (< 20 training samples)",
     "medium (20 to 100)",
@@ -22,7 +24,8 @@ GROUP_NAMES = (
 class SetSizeDisplay:
     """Histogram of the sizes of sets, whole or by number of training samples of the true class.
 
-    Make it with :meth:`from_estimator` or :meth:`from_predictions`.
+    Draw several models side by side on one axis by passing ``ax=display.ax_``. Make it with
+    :meth:`from_estimator` or :meth:`from_predictions`.
 
     Parameters
     ----------
@@ -168,11 +171,23 @@ class SetSizeDisplay:
         groups = np.zeros(len(self.sizes), int) if self.groups is None else self.groups
         weight = np.ones(len(self.sizes)) if self.sample_weight is None else self.sample_weight
         present = [g for g in range(3) if weight[groups == g].any()]
-        for i, g in enumerate(present):
+        mean = np.average(self.sizes, weights=weight)
+        prefix = "" if self.name is None else f"{self.name}, "
+        n_before = len(_histograms(ax))
+        n_histograms = n_before + len(present)
+        _make_room(ax, n_histograms)
+        for i, g in enumerate(present, n_before):
             share = self._shares(edges, groups == g, weight)
-            label = self.name if self.groups is None else GROUP_NAMES[g]
-            _bars(ax, share, i, len(present), label, kwargs)
-        self._decorate(ax, np.average(self.sizes, weights=weight))
+            kind = f"average size {mean:.3g}" if self.groups is None else GROUP_NAMES[g]
+            at = _places(len(share), i, n_histograms)
+            style = {"width": ALL_BARS / n_histograms, "label": prefix + kind, **kwargs}
+            ax.bar(at, share, **style)
+        self._decorate(ax)
+        if n_before:
+            ax.set_title("")
+            ax.legend()
+        else:
+            self._describe(ax, mean, [GROUP_NAMES[g] for g in present])
         self.ax_, self.figure_ = ax, ax.figure
         return self
 
@@ -180,18 +195,21 @@ class SetSizeDisplay:
         counts, _ = np.histogram(self.sizes[chosen], bins=edges, weights=weight[chosen])
         return 100 * counts / weight[chosen].sum()
 
-    def _decorate(self, ax, mean):
+    def _decorate(self, ax):
         sharing = ax.get_shared_x_axes().get_siblings(ax)
-        drawn = (len(bars) for other in sharing for bars in other.containers)
+        drawn = (len(bars) for other in sharing for bars in _histograms(other))
         names = bin_names(size_bins(0, max(drawn)))
         ax.set_xticks(np.arange(len(names)), names, rotation=45 if len(names[-1]) > 2 else 0)
         ax.set_xlabel(f"Set size (classes, of {self.n_classes})")
         of = "samples" if self.groups is None else "samples of the group"
         ax.set_ylabel(f"Share of {of} (%)")
+
+    def _describe(self, ax, mean, group_names):
+        """Say in the title and the legend of the only model what its bars are."""
         title = f"Average size {mean:.3g} classes"
         ax.set_title(title if self.name is None else f"{self.name}: {title[0].lower()}{title[1:]}")
         if self.groups is not None:
-            ax.legend(title="True class has")
+            ax.legend(_histograms(ax), group_names, title="True class has")
 
 
 def _sample_groups(y_true, shape, class_counts, labels, names):
@@ -205,10 +223,22 @@ def _sample_groups(y_true, shape, class_counts, labels, names):
     return shot_groups(np.where(columns >= 0, class_counts[columns], 0))
 
 
-def _bars(ax, share, i, n_groups, label, kwargs):
-    width = 0.85 / n_groups
-    at = np.arange(len(share)) + (i - (n_groups - 1) / 2) * width
-    ax.bar(at, share, **{"width": width, "label": label, **kwargs})
+def _histograms(ax):
+    return [bars for bars in ax.containers if hasattr(bars, "patches")]
+
+
+def _places(n_bins, i, n_histograms):
+    """Return the centres of the bars of one of several histograms side by side."""
+    return np.arange(n_bins) + (i - (n_histograms - 1) / 2) * ALL_BARS / n_histograms
+
+
+def _make_room(ax, n_histograms):
+    """Move the histograms that are drawn to the first of so many places."""
+    drawn = _histograms(ax)
+    for i, bars in enumerate(drawn):
+        for bar, at in zip(bars, _places(len(bars), i, n_histograms)):
+            bar.set_width(bar.get_width() * len(drawn) / n_histograms)
+            bar.set_x(at - bar.get_width() / 2)
 
 
 def size_bins(largest, n_bins=0):
