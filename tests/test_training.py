@@ -258,6 +258,19 @@ def test_epoch_scoring_scores_the_estimator_of_the_epoch(cls, data):
     assert history[best, "log"] == pytest.approx(-log_loss(y[held], clf.predict_proba(X[held])))
 
 
+@pytest.mark.parametrize("max_epochs", [2, "auto"])
+def test_scores_of_held_out_samples_need_some(data, max_epochs):
+    """A search holds samples out, but what it scores is not in the history of the fit."""
+    scorings = [("held out", EpochScoring("accuracy")), EpochScoring("accuracy", on_train=True)]
+    clf = classifier(max_epochs=max_epochs, callbacks=scorings)
+    with pytest.warns(UserWarning, match=r"\['held out'\] score held-out samples.*set validation"):
+        clf.fit(*data)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "The callbacks")
+        clf.set_params(max_epochs=2, validation_fraction=0.2).fit(*data)
+        clf.set_params(validation_fraction=None, callbacks=scorings[1:]).fit(*data)
+
+
 def _split_seed(clf):
     return np.random.RandomState(clf._seed)
 
