@@ -393,6 +393,12 @@ def test_scores_of_any_kind_are_exported_as_they_are(
     assert session.get_modelmeta().custom_metadata_map["scores"] == scores
 
 
+def test_what_onnx_files_need_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ImportError, match="needs 'onnx', which.*: pip install onnx onnxscript"):
+        export(TopKClassifier(), tmp_path / "model.onnx")
+
+
 def test_a_pipeline_without_sets_is_refused(tmp_path):
     pytest.importorskip("skl2onnx", reason="extra 'onnx' is not installed")
     pipeline = make_pipeline(StandardScaler(), LogisticRegression(max_iter=300)).fit(X, y)

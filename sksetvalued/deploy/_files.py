@@ -37,8 +37,8 @@ def export(model, path, *, dtype=None, X=None):
     model : TopKClassifier, AverageKClassifier, SparseTopClassifier or PlugInClassifier
         Fitted, the last around one of the others; or a search around one.
     path : path-like
-        The suffix chooses the format: ``.onnx``, for ONNX Runtime (install
-        ``sksetvalued[onnx]``), or ``.pt2``, for ``torch.export.load``.
+        The suffix chooses the format: ``.onnx``, for ONNX Runtime (needs the
+        extra ``onnx`` of sksetvalued), or ``.pt2``, for ``torch.export.load``.
     dtype : {"float32", "float64"}, default=None
         What the network computes in, and the type of the rows of a table; see :func:`to_torch`.
     X : array-like or DataFrame, default=None
@@ -189,6 +189,6 @@ def _check_packages(*names):
     for name in names:
         if importlib.util.find_spec(name) is None:
             raise ImportError(
-                f"writing this .onnx file needs {name!r}: pip install 'sksetvalued[onnx]', or "
-                "export to a .pt2 file."
+                f"writing this .onnx file needs {name!r}, which is not installed: pip install "
+                f"{' '.join(names)}."
             )

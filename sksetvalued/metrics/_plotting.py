@@ -7,8 +7,7 @@ def pyplot():
         import matplotlib.pyplot as plt
     except ImportError as error:
         raise ImportError(
-            "displays are drawn with matplotlib, which is not installed: pip install matplotlib, "
-            "or pip install sksetvalued[plot]."
+            "displays are drawn with matplotlib, which is not installed: pip install matplotlib."
         ) from error
     return plt
 
