@@ -143,6 +143,12 @@ def test_dates_are_shown_as_dates():
 # -- the report --------------------------------------------------------------------------
 
 
+def test_the_report_counts_the_classes_that_it_leaves_out():
+    y = np.arange(20) % 8
+    report = SetReport.from_predictions(y, np.ones((20, 8), bool), labels=np.arange(8))
+    assert "\n... and 3 more classes, covered at least as often.\n" in str(report)
+
+
 def test_the_report_says_what_the_metrics_say():
     rng = np.random.default_rng(0)
     y = rng.choice(6, p=np.geomspace(1, 0.05, 6) / np.geomspace(1, 0.05, 6).sum(), size=400)
@@ -170,6 +176,7 @@ def test_the_report_says_what_the_metrics_say():
         assert row.size == sets[y == c].sum(1).mean()
         assert row.n_samples == (y == c).sum()
     text = str(report)
+    assert "\n... and 1 more class, covered at least as often.\n" in text
     assert f"{100 * micro.coverage:.1f} %" in text
     assert "Without samples: ['g', 'h'] (2)." in text
     assert f"Empty sets: {100 * np.mean(~sets.any(1)):.1f} %." in text

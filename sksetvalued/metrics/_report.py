@@ -177,7 +177,9 @@ class SetReport:
         lines = [f"{head}{f'{100 * self.level:g} % interval':>16}{'size':>6}"]
         lines += [_line(row, width) for row in shown]
         if len(classes) > N_WORST:
-            lines.append(f"... and {len(classes) - N_WORST} classes of more coverage.")
+            n_more = len(classes) - N_WORST
+            of = "class" if n_more == 1 else "classes"
+            lines.append(f"... and {n_more} more {of}, covered at least as often.")
         lines.append(f"Empty sets: {100 * self.empty_share:.1f} %.")
         if self.expected_size is not None:
             lines.append(self._drift())
