@@ -16,10 +16,10 @@ backbone : None, tuple of int, str, nn.Module or callable, default=None
     table it scales the stored values); `partial_fit` takes the statistics of its first piece.
 backbone_params : dict, default=None
     Arguments of a named or callable backbone; of "hf/" the values of its configuration, and
-    ``"pooling"``: "mean" (the default), "cls", "last", "max" or "pooler". Perceptrons and the
-    small convolutional network are trained with ``{"dropout": 0.3}`` unless it says otherwise,
-    perceptrons on up to 500 columns with less where there are many samples for each: at most
-    40 n_features / n_samples.
+    ``"pooling"``: "mean" (the default), "cls", "last", "max" or "pooler". Perceptrons on tables
+    and the small convolutional network are trained with ``{"dropout": 0.3}`` unless it says
+    otherwise, perceptrons on up to 500 columns with less where there are many samples for each:
+    at most 40 n_features / n_samples.
     ``{"hidden": (64,)}`` are other widths of a perceptron.
 weights : str or path, default=None
     Name of torchvision weights; "pretrained", the weights that a name of timm or Hugging Face
@@ -32,7 +32,7 @@ transform : callable or dict, default=None
     returns several views of an image, predictions combine them.
 max_epochs : int or "auto", default="auto"
     Passes over the training data. "auto" lets their number follow the data where the network is a
-    perceptron and the schedule "averaged" or None: a fifth of each class (or
+    perceptron on a table and the schedule "averaged" or None: a fifth of each class (or
     `validation_fraction`) is held out until the likelihood of its labels, at the temperature that
     suits them best, has not improved for long, 80 epochs at most; then a new network is trained
     on all samples for the best number of epochs. Where samples have several labels, it is a fifth
@@ -41,8 +41,8 @@ max_epochs : int or "auto", default="auto"
     other networks 50.
 lr : float or "auto", default="auto"
     Learning rate, the initial one if there is a schedule, the largest one of "one_cycle". "auto"
-    is 4e-3 for perceptrons, 1e-2 for the small convolutional network, 5e-5 for models of Hugging
-    Face with their weights and 3e-3 for others.
+    is 4e-3 for perceptrons on tables, 1e-2 for the small convolutional network, 5e-5 for models
+    of Hugging Face with their weights and 3e-3 for others.
 batch_size : int or "auto", default="auto"
     "auto" makes about 32 batches an epoch, of 32 to 256 samples, and of at most 64 for the small
     convolutional network. For perceptrons on up to 500 columns it makes 16 batches of 32 to 512
@@ -55,10 +55,10 @@ weight_decay : float or None, default=None
 lr_schedule : None, str, sequence of int, dict or callable, default="auto"
     "averaged" is a constant rate after a short warm-up, with averaged weights, which are as good
     after any epoch as those of a falling rate after the last; "cosine" and "one_cycle" are those
-    of torch. "auto" is "averaged" for perceptrons, "one_cycle" for the small convolutional
-    network and models of Hugging Face with their weights, "cosine" for others. A sequence holds
-    the epochs, as integers, after which the rate is divided by ten; a dict, the arguments of
-    torch's ``MultiStepLR``; a callable maps the optimizer to a torch scheduler. An
+    of torch. "auto" is "averaged" for perceptrons on tables, "one_cycle" for the small
+    convolutional network and models of Hugging Face with their weights, "cosine" for others. A
+    sequence holds the epochs, as integers, after which the rate is divided by ten; a dict, the
+    arguments of torch's ``MultiStepLR``; a callable maps the optimizer to a torch scheduler. An
     ``LRScheduler`` among the callbacks takes the place of "auto".
 validation_fraction : float in (0, 1), default=None
     Share of each class held out to monitor the training; the best epoch is kept. A class of one
@@ -107,7 +107,7 @@ net_ : skorch.NeuralNet
 history_ : skorch.History
     Losses and metrics by epoch.
 n_iter_ : int
-    Number of epochs trained, with one that is not gone through to its end.
+    Number of epochs trained, counting a last one that was only partly run.
 instruction_set_ : str or None
     Instructions of the compiled kernels in the fit: they fix the bits of the noise.\
 """
