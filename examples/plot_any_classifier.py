@@ -3,7 +3,8 @@ Sets from any scikit-learn classifier
 =====================================
 
 A rule turns the scores of a classifier into sets. :class:`~sksetvalued.PlugInClassifier` puts a
-rule on any classifier or pipeline; by default the rule is calibrated on out-of-fold scores.
+rule on any classifier or pipeline. By default the rule is calibrated on out-of-fold scores, and a
+rule that promises something of new samples, such as `AverageError`, on a fifth that is held out.
 """
 
 # %%
