@@ -1,5 +1,7 @@
 """Images in arrays, memory maps and tensors: layouts, types, transforms, statistics."""
 
+from collections import UserList
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -318,6 +320,15 @@ def test_lists_of_images_of_several_sizes_are_for_a_transform():
     ):
         with pytest.raises(ValueError, match=remedy):
             image_inputs([images[0], pixels(*form, dtype=other), images[1]]).take([0, 1])
+
+
+@pytest.mark.parametrize("transform", [None, v2.PILToTensor()])
+def test_any_sequence_of_images_is_a_list_of_them(transform):
+    images = [Image.fromarray(pixels(8, 8, 3, seed=i)).convert("P") for i in range(6)]
+    for X in (UserList(images), tuple(images)):
+        assert input_kind(X) == "image"
+        listed = image_inputs(X, transform)
+        assert torch.equal(listed.take(ALL), image_inputs(images, transform).take(ALL))
 
 
 def test_lists_that_an_array_can_hold_are_in_memory():

@@ -54,6 +54,9 @@ __all__ = [
     "value_statistics",
 ]
 
+#: Formats of a Dataset of Hugging Face that give no arrays by name.
+TABULAR = (None, "arrow", "pandas", "polars")
+
 
 def input_kind(X):
     """Return what X is: "table", "image", "path", "dataset" or "named".
@@ -78,6 +81,11 @@ def input_kind(X):
         raise TypeError(stream_remedy(type(X).__name__))
     if isinstance(X, Dataset) or _is_slice_dataset(X):
         return "dataset"
+    if isinstance(X, Mapping) and _is_columnar(next(iter(X.values()), None)):
+        raise TypeError(
+            f"X is a {type(X).__name__} that holds whole Datasets, {list(X)[:5]}: pass one of "
+            f"them, as X[{next(iter(X))!r}]."
+        )
     if isinstance(X, (str, bytes, os.PathLike)) or hasattr(X, "getbands"):
         what = "image" if hasattr(X, "getbands") else "string or path"
         raise TypeError(f"X is one {what}, rather than samples: pass a list of it, [X].")
@@ -88,7 +96,7 @@ def input_kind(X):
     if hasattr(X, "columns"):
         _check_column(X)
         return "table"
-    if isinstance(X, (list, tuple)):
+    if _is_listed(X):
         return _kind_of_sample(next(iter(X), None))
     values = X if hasattr(X, "shape") else as_array(X, "X")
     shape = values.shape
@@ -122,6 +130,11 @@ def hint_of_one(X, shape):
 def _is_columnar(X):
     """Return whether X is a Dataset of Hugging Face, whose columns are the parts of samples."""
     return hasattr(X, "column_names") and hasattr(X, "with_format")
+
+
+def _is_listed(X):
+    """Return whether X is a list, or another sequence, as a column of Hugging Face is."""
+    return isinstance(X, Sequence) and not hasattr(X, "shape")
 
 
 def _is_slice_dataset(X):
@@ -200,8 +213,10 @@ def media_inputs(X, kind, transform=None):
     """
     if kind == "named":
         return _named_inputs(X, transform)
-    if kind == "image" and need_a_list(X, transform):
-        return ListedImages(X, transform)
+    if kind == "image" and _is_listed(X):
+        X = list(X)
+        if need_a_list(X, transform):
+            return ListedImages(X, transform)
     kinds = {"image": ImageInputs, "path": PathInputs, "dataset": DatasetInputs}
     return kinds[kind](X, transform)
 
@@ -212,7 +227,19 @@ def _named_inputs(X, transform):
             f"transform={transform!r} is for images, but X holds parts by name: leave it None, or "
             "pass a Dataset that transforms its items."
         )
-    return NamedInputs(X if isinstance(X, Mapping) else X.with_format("numpy")[:])
+    return NamedInputs(X if isinstance(X, Mapping) else _columns(X))
+
+
+def _columns(X):
+    """Return the columns of a Dataset of Hugging Face in its own format, or as arrays.
+
+    The latter for lists and tables; tensors and what a transform returns are parts already.
+    """
+    form = X.format
+    if form["type"] in TABULAR:
+        kept = {name: form[name] for name in ("columns", "output_all_columns")}
+        X = X.with_format("numpy", **kept)
+    return X[:]
 
 
 def table_inputs(X, dtype=None, keep_sparse=False):

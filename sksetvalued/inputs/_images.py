@@ -42,9 +42,7 @@ class ListedImages(SampleInputs):
 
 
 def need_a_list(images, transform):
-    """Return whether images stand in a list that no array can take the place of."""
-    if not isinstance(images, list | tuple):
-        return False
+    """Return whether no array can take the place of a list of images."""
     if transform is not None and any(hasattr(image, "getbands") for image in images):
         return True
     return len({_form(image) for image in images}) > 1
@@ -75,7 +73,7 @@ class ImageInputs(SampleInputs):
 
     def __init__(self, images, transform=None):
         # Its gradients are not for the training to write.
-        if isinstance(images, list | tuple):
+        if isinstance(images, list):
             images = [with_plain_bands(image) for image in images]
             if all(map(torch.is_tensor, images)):
                 images = torch.stack(images)  # which have the channels first

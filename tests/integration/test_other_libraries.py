@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from sklearn.model_selection import GridSearchCV
 from skorch.helper import SliceDict
 from torch import nn
+from torchvision.transforms import v2
 
 from sksetvalued import AverageKClassifier, TopKClassifier, calibrate, predict_set
 from sksetvalued.metrics import top_k_scorer
@@ -88,6 +90,49 @@ def test_a_dataset_of_hugging_face_gives_the_scores_of_its_columns():
     np.testing.assert_array_equal(
         clf.decision_function(columns), clf.decision_function(dict(encoded))
     )
+
+
+class Halves(nn.Module):
+    """Each value and its half."""
+
+    def forward(self, x):
+        return torch.cat([x, x / 2], 1)
+
+
+def test_a_dataset_of_hugging_face_keeps_its_format():
+    datasets = pytest.importorskip("datasets", reason="extra 'integration' is missing")
+    x = rng.normal(size=(N, 3)).astype("f4")
+    table = datasets.Dataset.from_dict({"x": x, "label": list(y)})
+
+    def scores(X):
+        clf = TopKClassifier(1, backbone=Halves(), max_epochs=1, random_state=0).fit(X, y)
+        return clf.decision_function(X)
+
+    def negated(batch):
+        return {"x": [-torch.tensor(row) for row in batch["x"]]}
+
+    for form in (None, "numpy", "torch", "pandas", "arrow"):
+        columns = table.with_format(form, columns=["x"])
+        np.testing.assert_array_equal(scores(columns), scores({"x": x}))
+    np.testing.assert_array_equal(scores(table.with_transform(negated)), scores({"x": -x}))
+    for form in (table, table.with_format("torch", ["x"], output_all_columns=True)):
+        with pytest.raises(ValueError, match="leave 'label' out of X"):
+            scores(form)
+    with pytest.raises(TypeError, match=r"DatasetDict that holds whole Datasets.* X\['train'\]"):
+        scores(datasets.DatasetDict(train=table))
+
+
+def test_a_column_of_images_of_hugging_face_is_the_list_of_them():
+    datasets = pytest.importorskip("datasets", reason="extra 'integration' is missing")
+    images = [Image.fromarray(rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)) for _ in y[:8]]
+    for mode in ("P", "RGBA"):
+        converted = [image.convert(mode) for image in images]
+        features = datasets.Features({"image": datasets.Image()})
+        column = datasets.Dataset.from_dict({"image": converted}, features=features)["image"]
+        for transform in (None, v2.PILToTensor()):
+            clf = TopKClassifier(1, transform=transform, max_epochs=1, random_state=0)
+            scores = [clf.fit(X, y[:8]).decision_function(X) for X in (converted, column)]
+            np.testing.assert_array_equal(*scores)
 
 
 def test_a_backbone_of_timm():
