@@ -244,14 +244,18 @@ def test_datasets_of_vectors_are_trained_on():
 
 def test_vectors_of_a_dataset_are_scaled_like_those_of_a_table():
     vectors = np.random.default_rng(0).normal(3, [1e-2, 1, 1e4], (24, 3)).astype(np.float32)
+    vectors[::2] *= 1e3
     dataset = TensorDataset(torch.from_numpy(vectors), torch.from_numpy(Y))
-    expected = ArrayInputs(vectors).statistics()
-    for transform in (None, lambda x: x, lambda x: [x, x]):
-        inputs = media_inputs(dataset, "dataset", {"eval": transform})
-        torch.testing.assert_close(inputs.statistics(), expected)
-    scores = classifier().fit(dataset).decision_function(dataset)
-    table = classifier().fit(vectors, Y).decision_function(vectors)
-    np.testing.assert_allclose(scores, table, rtol=1e-5, atol=1e-5)
+    for weight in (None, np.tile([1e-6, 1.0], 12)):
+        share = None if weight is None else torch.from_numpy(weight)
+        expected = ArrayInputs(vectors).statistics(share)
+        for transform in (None, lambda x: x, lambda x: [x, x]):
+            inputs = media_inputs(dataset, "dataset", {"eval": transform})
+            torch.testing.assert_close(inputs.statistics(share), expected)
+        of_dataset = classifier().fit(dataset, sample_weight=weight)
+        of_table = classifier().fit(vectors, Y, sample_weight=weight)
+        scores, table = of_dataset.decision_function(dataset), of_table.decision_function(vectors)
+        np.testing.assert_allclose(scores, table, rtol=1e-5, atol=1e-5)
 
 
 def test_samples_of_another_form_are_refused_whatever_their_batch():

@@ -124,7 +124,7 @@ class Inputs(ABC):
         Returns
         -------
         statistics : ChannelStatistics, ColumnStatistics or None
-            Of the channels of images, or of the columns of tables, which the weights enter.
+            Of the channels of images, or of the columns of vectors, which the weights enter.
         """
         return None
 

@@ -348,16 +348,20 @@ class SampleInputs(Inputs):
 
     def statistics(self, sample_weight=None):
         form = self.sample_shape
-        measure = {1: column_statistics, 3: channel_statistics}.get(len(form))
-        return None if measure is None or isinstance(form, Mapping) else measure(self)
+        if isinstance(form, Mapping):
+            return None
+        if len(form) == 1:
+            return column_statistics(self, sample_weight)
+        return channel_statistics(self) if len(form) == 3 else None
 
 
-def column_statistics(inputs, n_samples=N_STATISTICS_SAMPLES):
+def column_statistics(inputs, sample_weight=None, n_samples=N_STATISTICS_SAMPLES):
     """Return the statistics of each column of vectors, on samples spread evenly.
 
     Parameters
     ----------
     inputs : Inputs
+    sample_weight : Tensor of shape (len(inputs),), optional
     n_samples : int
         How many samples are read at most, a batch at a time.
 
@@ -370,21 +374,29 @@ def column_statistics(inputs, n_samples=N_STATISTICS_SAMPLES):
     ValueError
         Values that are not finite.
     """
-    batches = _spread_batches(inputs, n_samples)
-    rows = torch.cat([batch.double().flatten(0, -2) for batch in batches])
+    positions = _spread(inputs, n_samples)
+    rows = torch.cat([batch.double().flatten(0, -2) for batch in _batches(inputs, positions)])
     if not torch.isfinite(rows).all():
         raise ValueError("X holds samples with NaN or infinite values.")
-    return ArrayInputs(rows).statistics()
+    if sample_weight is not None:  # each view of a sample has its weight
+        n_views = len(rows) // len(positions)
+        sample_weight = sample_weight[positions].repeat_interleave(n_views)
+    return ArrayInputs(rows).statistics(sample_weight)
 
 
-def _spread_batches(inputs, n_samples):
-    positions = np.unique(np.linspace(0, len(inputs) - 1, min(n_samples, len(inputs))).astype(int))
-    return (inputs.take(batch) for batch in torch.from_numpy(positions).split(STATISTICS_BATCH))
+def _spread(inputs, n_samples):
+    """Return positions of so many samples at most, spread evenly."""
+    positions = np.linspace(0, len(inputs) - 1, min(n_samples, len(inputs)))
+    return torch.from_numpy(np.unique(positions.astype(int)))
+
+
+def _batches(inputs, positions):
+    return (inputs.take(batch) for batch in positions.split(STATISTICS_BATCH))
 
 
 def _spread_images(inputs, n_samples):
     """Yield batches of images spread evenly; bytes are divided by 255, and views are images."""
-    for x in _spread_batches(inputs, n_samples):
+    for x in _batches(inputs, _spread(inputs, n_samples)):
         x = (x.double() / 255 if x.dtype == torch.uint8 else x.double()).flatten(0, -4)
         if not torch.isfinite(x).all():
             raise ValueError("X holds images with NaN or infinite values.")
