@@ -42,6 +42,21 @@ N_LOOKED_AT, TOO_LARGE = 4, 10
 N_COMPARED, OTHER_SPREAD, OTHER_MEAN = 32, 2.5, 3
 
 
+def _types(X):
+    """Return the types of the columns of a table, or that of an array."""
+    if not hasattr(X, "columns"):
+        return [getattr(X, "dtype", None)]
+    # Types of pyarrow do not tell those of NumPy, and its columns are the data.
+    return X.dtypes if hasattr(X, "dtypes") else [np.asarray(c[:0]).dtype for c in X.columns]
+
+
+def _is_temporal(dtype):
+    """Return whether a type of NumPy, pandas or polars is that of dates, times or durations."""
+    if hasattr(dtype, "is_temporal"):
+        return dtype.is_temporal()
+    return getattr(dtype, "kind", None) in ("m", "M")
+
+
 class TakesSamples:
     """Checks of samples, at `fit` and after it, for an estimator of the parameters of all."""
 
@@ -116,12 +131,7 @@ class TakesSamples:
             return X
         if not (hasattr(X, "iloc") or hasattr(X, "columns") or sp.issparse(X)):
             X = as_array(X, "X")
-        types = (
-            X.dtypes
-            if hasattr(X, "iloc") and hasattr(X, "columns")
-            else [getattr(X, "dtype", None)]
-        )
-        if any(getattr(dtype, "kind", None) in ("m", "M") for dtype in types):
+        if any(map(_is_temporal, _types(X))):
             raise TypeError(
                 "X holds dates or durations, which are no measurements yet: make numbers of them, "
                 "such as the days since one of them."

@@ -107,7 +107,7 @@ def input_kind(X):
     if len(shape) == 1 and values.dtype == object and _n_dims(next(iter(values))) > 1:
         raise TypeError("X is an array of images as objects: pass a list of them, X.tolist().")
     if len(shape) == 2:
-        _check_column(X)
+        _check_column(values)
     return "image" if len(shape) > 2 else "table"
 
 
@@ -178,11 +178,12 @@ def _check_column(X):
         return
     if hasattr(X, "collect") and not hasattr(X, "__len__"):
         raise TypeError(f"X is a {type(X).__name__}, which holds no values yet: pass X.collect().")
-    rows = np.asarray(X.head(1) if hasattr(X, "head") else X)
-    if rows.ndim != 2:
+    shape = X.shape if hasattr(X, "shape") else np.shape(X)
+    if len(shape) != 2:
         _raise_of_type(X)
-    if rows.shape[1] == 1 and len(rows):
-        _check_string(rows[0, 0])
+    if shape[1] == 1:
+        for (value,) in np.asarray(X.head(1) if hasattr(X, "head") else X[:1]):
+            _check_string(value)
 
 
 def _check_string(value):

@@ -4,6 +4,7 @@ import os
 import pickle
 import subprocess
 import sys
+from datetime import datetime, time, timedelta
 
 import numpy as np
 import pytest
@@ -167,6 +168,30 @@ def test_frames_of_polars():
     np.testing.assert_array_equal(clf.predict_set(frame), clf.predict_set(frame.to_pandas()))
     with pytest.raises(ValueError, match="feature names"):
         clf.predict_set(frame.select(sorted(frame.columns, reverse=True)))
+
+
+@pytest.mark.parametrize("also", [{}, {"x": X[:, 0]}])
+def test_dates_of_polars_and_pyarrow_are_no_numbers(also):
+    polars = pytest.importorskip("polars", reason="extra 'integration' is missing")
+    pa = pytest.importorskip("pyarrow", reason="extra 'integration' is missing")
+    days = datetime(2020, 1, 1) + np.arange(len(X)) * timedelta(1)
+    for when in (days, days - days[0], [day.date() for day in days]):
+        columns = {"when": list(when), **also}
+        for cls in (polars.DataFrame, pa.table, pa.RecordBatch.from_pydict):
+            with pytest.raises(TypeError, match="X holds dates or durations"):
+                TopKClassifier(1).fit(cls(columns), Y)
+    with pytest.raises(TypeError, match="X holds dates or durations"):
+        TopKClassifier(1).fit(polars.DataFrame({"when": [time(9)] * len(X), **also}), Y)
+
+
+def test_tables_of_pyarrow_are_arrays():
+    pa = pytest.importorskip("pyarrow", reason="extra 'integration' is missing")
+    columns = {f"x{i}": X[:, i] for i in range(5)}
+    clf = TopKClassifier(1, max_epochs=1, random_state=0).fit(X, Y)
+    for table in (pa.table(columns), pa.RecordBatch.from_pydict(columns)):
+        np.testing.assert_array_equal(clf.decision_function(table), clf.decision_function(X))
+    with pytest.raises(ValueError, match=r"one column holds strings.*'a\.png'"):
+        clf.fit(pa.table({"path": ["a.png", "b.png"]}), [0, 1])
 
 
 def test_cross_validate_with_scorers_of_ours():
