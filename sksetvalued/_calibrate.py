@@ -189,7 +189,7 @@ def _batches(model, X, y, sample_weight, n_samples=None):
         for values, name in ((y, "y"), (sample_weight, "sample_weight"))
     )
     start = 0
-    for batch in samples_alone(X):
+    for batch in samples_alone(model, X):
         _, batch = unwrap(model, batch)
         stop = start + _n_samples(batch)
         if n_samples is not None and stop > n_samples:

@@ -107,7 +107,7 @@ def predict_set(model, X, out=None):
                 "an array in `out` is for all samples, but X is an iterator of batches: give "
                 "predict_set each batch with its rows, as in out=mask[start:stop]."
             )
-        return (predict_set(model, batch, out) for batch in samples_alone(X))
+        return (predict_set(model, batch, out) for batch in samples_alone(model, X))
     model, X = _set_valued(model, X, "predict_set")
     return model.predict_set(X) if out is None else sets_of(model, X, out)
 
@@ -142,24 +142,27 @@ def predict_labels(model, X):
     """
     if isinstance(X, Iterator):
         _set_valued(model, None, "predict_labels")
-        return (predict_labels(model, batch) for batch in samples_alone(X))
+        return (predict_labels(model, batch) for batch in samples_alone(model, X))
     model, X = _set_valued(model, X, "predict_labels")
     return model.predict_labels(X)
 
 
-def samples_alone(batches):
-    """Yield batches of samples; raise for pairs (X, y)."""
+def samples_alone(model, batches):
+    """Yield batches of samples; raise for pairs (X, y).
+
+    A DataLoader makes a list of the tensors of a TensorDataset, even of a single one.
+    """
+    n_dims_of_one = len(getattr(unwrap(model)[0], "input_shape_", ("n_features",)))
     for batch in batches:
-        # Two rows in a tuple have one dimension both.
-        n_dims = (
-            [getattr(part, "ndim", None) for part in batch] if isinstance(batch, tuple) else []
-        )
+        parts = batch if isinstance(batch, list | tuple) else []
+        n_dims = [getattr(part, "ndim", None) for part in parts]
+        # Two rows in a list have one dimension both.
         if n_dims[1:] == [1] and n_dims[0] != 1:
             raise TypeError(
-                "X yielded pairs, as Stream.batches does: give the samples alone, as by "
-                "(X for X, _ in stream.batches(1024))."
+                "X yielded pairs, as Stream.batches and a DataLoader do: give the samples alone, "
+                "as by (X for X, _ in stream.batches(1024))."
             )
-        yield batch
+        yield batch[0] if n_dims == [n_dims_of_one + 1] else batch
 
 
 def _set_valued(model, X, method):

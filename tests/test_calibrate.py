@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from joblib import parallel_config
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
@@ -9,6 +10,7 @@ from sklearn.model_selection import GridSearchCV, ShuffleSplit, StratifiedKFold
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from torch.utils.data import DataLoader, TensorDataset
 
 from sksetvalued import (
     AverageKClassifier,
@@ -18,6 +20,7 @@ from sksetvalued import (
     calibrate_part,
     cross_val_predict_set,
     merge_parts,
+    predict_labels,
     predict_set,
 )
 from sksetvalued.rules import AverageError, AverageK, TopK
@@ -103,11 +106,29 @@ def test_what_cannot_be_calibrated_is_said(data):
             calibrate(model, *args, **params)
         assert model.rule_ is rule
     for call in (calibrate, lambda *args: list(predict_set(*args))):
-        with pytest.raises(TypeError, match="X yielded pairs.* for X, _ in"):
-            call(model, iter([(X_new, y[: len(X_new)])]))
-    assert len(next(predict_set(model, iter([(X_new[0], X_new[1])])))) == 2
+        for pair in (tuple, list):
+            with pytest.raises(TypeError, match="X yielded pairs.* for X, _ in"):
+                call(model, iter([pair([X_new, y[: len(X_new)]])]))
+    for rows in ((X_new[0], X_new[1]), [X_new[0], X_new[1]]):
+        assert len(next(predict_set(model, iter([rows])))) == 2
     with pytest.raises(TypeError, match="got one AverageK: put it into a list"):
         merge_parts(model, calibrate_part(model, X_new))
+
+
+@pytest.mark.parametrize("shape", [(64,), (1, 8, 8)])
+def test_batches_of_data_loaders_are_their_samples(data, shape):
+    X, y, X_new, _ = data
+    X, X_new = (torch.tensor(rows, dtype=torch.float32).view(-1, *shape) for rows in (X, X_new))
+    model = AverageKClassifier(2, max_epochs=1, random_state=0).fit(X, y)
+    expected = calibrate(model, X_new).predict_set(X_new)
+    batches = DataLoader(TensorDataset(X_new), batch_size=500)
+    calibrate(model, X_new[:50])
+    sets = predict_set(calibrate(model, iter(batches)), iter(batches))
+    np.testing.assert_array_equal(np.concatenate(list(sets)), expected)
+    labels = [row for part in predict_labels(model, iter(batches)) for row in part]
+    assert len(labels) == len(X_new)
+    (one,) = predict_set(model, iter([[X_new[0]]]))  # a list of one sample
+    np.testing.assert_array_equal(one, expected[:1])
 
 
 def test_sets_out_of_fold_are_those_of_each_fold(data):
