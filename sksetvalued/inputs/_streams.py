@@ -262,17 +262,25 @@ class StreamInputs(Inputs):
     ----------
     stream : Stream
     transform : None, callable or dict
+
+    Attributes
+    ----------
+    head : Head
+        The first samples.
+    labels : list
+        Their labels.
     """
 
     in_memory = False
     runs_user_code = True
 
     def __init__(self, stream, transform=None):
-        samples = [x for x, _ in islice(stream, N_STATISTICS_SAMPLES)]
-        if not samples:
+        pairs = list(islice(stream, N_STATISTICS_SAMPLES))
+        if not pairs:
             raise ValueError(f"the source, a {type(stream.source).__name__}, yielded no samples.")
         self.stream = stream
-        self.head = Head(samples, transform)
+        self.head = Head([x for x, _ in pairs], transform)
+        self.labels = [y for _, y in pairs]
 
     @property
     def kind(self):
@@ -291,7 +299,8 @@ class StreamInputs(Inputs):
         return self.stream.n_samples
 
     def statistics(self, sample_weight=None):
-        return self.head.statistics()
+        """Return those of the first samples, with their weights."""
+        return self.head.statistics(sample_weight)
 
     def take(self, indices):
         raise TypeError("a stream has no samples by position.")

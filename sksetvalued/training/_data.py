@@ -91,7 +91,10 @@ class StreamSet(TrainingSet):
     """
 
     def __init__(self, inputs, encode, class_weight=None):
-        super().__init__(inputs, None)
+        weight = None
+        if class_weight is not None:  # those of the first samples, for their statistics
+            weight = class_weight[[encode(label) for label in inputs.labels]]
+        super().__init__(inputs, None, weight)
         self.encode = encode
         self.class_weight = class_weight
 
