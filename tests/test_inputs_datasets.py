@@ -242,6 +242,15 @@ def test_datasets_of_vectors_are_trained_on():
     assert classifier().fit(dataset).decision_function(dataset).shape == (24, 3)
 
 
+def test_numbers_of_a_tensor_dataset_are_one_column():
+    numbers, labels = torch.arange(24.0), torch.from_numpy(Y)
+    one_by_one = Subset(TensorDataset(numbers, labels), range(24))
+    datasets = TensorDataset(numbers, labels), TensorDataset(numbers[:, None], labels), one_by_one
+    scores = [classifier().fit(dataset).decision_function(dataset) for dataset in datasets]
+    np.testing.assert_array_equal(scores[0], scores[1])
+    np.testing.assert_array_equal(scores[0], scores[2])
+
+
 def test_vectors_of_a_dataset_are_scaled_like_those_of_a_table():
     vectors = np.random.default_rng(0).normal(3, [1e-2, 1, 1e4], (24, 3)).astype(np.float32)
     vectors[::2] *= 1e3
@@ -291,6 +300,15 @@ class TestErrors:
         dataset = TensorDataset(torch.full((24, 2), value), torch.from_numpy(Y))
         with pytest.raises(ValueError, match="NaN or infinite"):
             classifier().fit(dataset)
+
+    @pytest.mark.parametrize("labels", [None, Y])
+    def test_a_dataset_without_a_length(self, labels):
+        class Endless(Dataset):
+            def __getitem__(self, i):
+                return X[i % 24], 0
+
+        with pytest.raises(TypeError, match=r"a length and items by position, got Endless"):
+            classifier().fit(Endless(), labels)
 
     def test_streams_are_refused(self):
         class Stream(IterableDataset):

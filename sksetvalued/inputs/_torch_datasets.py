@@ -54,7 +54,7 @@ class DatasetInputs(SampleInputs):
         if not self.in_memory:
             return super().take(indices, seed)
         batch = self.dataset.tensors[0].detach()[self.indices[np.asarray(indices)]]
-        batch = batch[:, None] if batch.ndim == 3 else batch
+        batch = batch[:, None] if batch.ndim in (1, 3) else batch
         return batch if batch.dtype == torch.uint8 and batch.ndim > 2 else batch.float()
 
     def parts(self):
