@@ -211,6 +211,7 @@ ERRORS = {
     "length": (ValueError, "n_samples must be >= 1", lambda: stream(n_samples=0)),
     "real length": (TypeError, "n_samples", lambda: stream(n_samples=1.5)),
     "bare": (TypeError, r"pass Stream\(X, classes=", lambda: fitted(Rows())),
+    "labels apart": (TypeError, r"pass Stream\(X, classes=", lambda: fitted(Rows(), y)),
     "auto": (ValueError, "max_epochs='auto'", lambda: fitted(stream(), max_epochs="auto")),
     "y": (ValueError, "y must be None", lambda: fitted(stream(), y)),
     "held out": (

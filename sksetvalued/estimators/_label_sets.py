@@ -8,7 +8,7 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 
-from ..inputs import SparseInputs, Stream, dataset_targets, input_kind
+from ..inputs import SparseInputs, Stream, dataset_targets
 from ..training import HELD_OUT, TrainingSet
 from ._deep import DeepEstimator
 from ._length import SearchedLength
@@ -158,9 +158,9 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
                 f"{type(self).__name__} cannot be fitted to a Stream, whose samples have a label "
                 "each: train it by partial_fit(X, y) on one batch after the other."
             )
-        if y is None and hasattr(X, "__getitem__"):
-            y = dataset_targets(X) if input_kind(X) == "dataset" else None
         inputs = self._check_inputs(X, first, training=True)
+        if y is None and inputs.kind == "dataset":
+            y = dataset_targets(X)
         if y is None:
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None."

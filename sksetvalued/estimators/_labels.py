@@ -20,7 +20,7 @@ from .._masks import row_counts
 from .._predict import labels_of_sets
 from .._sets import SetMask
 from .._validation import changed_parameters, warn_caller, without_warnings
-from ..inputs import Inputs, Stream, check_pairs, dataset_targets, input_kind
+from ..inputs import Inputs, Stream, check_pairs, dataset_targets
 from ..training import TrainingSet, split_per_class
 from ._deep import DeepEstimator
 from ._length import LabelLength
@@ -175,11 +175,11 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
 
     def _check_data(self, X, y, sample_weight, reset):
         """Return the inputs, the labels and the weights, without samples of weight zero."""
-        if y is None and hasattr(X, "__getitem__"):
-            y = self._dataset_targets(X) if input_kind(X) == "dataset" else None
+        inputs = self._check_inputs(X, reset, training=True)
+        if y is None and inputs.kind == "dataset":
+            y = self._dataset_targets(X)
         elif isinstance(X, Dataset):
             check_pairs(X)
-        inputs = self._check_inputs(X, reset, training=True)
         if y is None:
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None."
