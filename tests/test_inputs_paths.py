@@ -48,9 +48,28 @@ def classifier(**params):
     return TopKClassifier(loss="cross_entropy", **params)
 
 
+class Column:
+    """Values that are scalars of their own where one iterates, as in pyarrow and xarray."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __iter__(self):
+        return map(np.array, self.values)
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.values, dtype)
+
+
 @pytest.mark.parametrize(
     "form",
-    [np.asarray, list, lambda p: [Path(q) for q in p], lambda p: np.asarray(p, dtype=object)],
+    [
+        np.asarray,
+        list,
+        lambda p: [Path(q) for q in p],
+        lambda p: np.asarray(p, dtype=object),
+        Column,
+    ],
 )
 def test_paths_may_come_in_several_forms(paths, form):
     X = form(paths)

@@ -79,7 +79,7 @@ def _check_depth(image):
 
 def _as_strings(paths):
     """Return the paths as an array of str, which workers share without copying it."""
-    values = list(paths) if not isinstance(paths, np.ndarray) else paths
+    values = paths if isinstance(paths, list | tuple) else np.asarray(paths)
     if isinstance(values, np.ndarray) and values.ndim != 1:
         raise ValueError(f"X must hold paths in one dimension, got shape {values.shape}.")
     for i, value in enumerate(values):
