@@ -77,6 +77,14 @@ def _from_tensor(tensor, name):
     return tensor.numpy(force=True)
 
 
+def names_of_columns(table):
+    """Return the names of the columns of a table; None of an array.
+
+    The `columns` of a table of pyarrow are the data.
+    """
+    return getattr(table, "column_names", getattr(table, "columns", None))
+
+
 def to_tensor(array):
     """Return a tensor of the values of an array, in its memory where torch can read and write it.
 

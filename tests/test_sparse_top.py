@@ -168,6 +168,19 @@ class Column:
         return self.lists
 
 
+class Table:
+    """A table whose columns are the data, as one of pyarrow is."""
+
+    def __init__(self, values, names):
+        self.columns, self.column_names = list(values.T), list(names)
+
+    def __len__(self):
+        return len(self.columns[0])
+
+    def __array__(self, dtype=None, copy=None):
+        return np.column_stack(self.columns)
+
+
 def test_every_form_of_targets_gives_the_same_network(data):
     X, Y = data
     names = np.array(list("abcdef"))
@@ -180,6 +193,7 @@ def test_every_form_of_targets_gives_the_same_network(data):
         "csc": sp.csc_array(Y),
         "frame": pd.DataFrame(Y, columns=names),
         "nullable frame": pd.DataFrame(Y, columns=names).astype({"a": "Int64", "b": "boolean"}),
+        "table": Table(Y, names),
         "sets": [set(names[row == 1]) for row in Y],
         "lists": [list(names[row == 1]) for row in Y],
         "series": pd.Series([tuple(names[row == 1]) for row in Y]),
@@ -190,7 +204,7 @@ def test_every_form_of_targets_gives_the_same_network(data):
     for form, y in forms.items():
         clf = quick(max_epochs=2).fit(X, y)
         assert np.array_equal(clf.decision_function(X), expected), form
-        named = form in ("frame", "nullable frame", "sets", "lists", "series", "column")
+        named = form in ("frame", "nullable frame", "table", "sets", "lists", "series", "column")
         assert clf.classes_.tolist() == (list(names) if named else list(range(6)))
         predicted = clf.predict(X)
         assert sp.issparse(predicted) == (form in ("csr", "csc"))

@@ -7,7 +7,14 @@ import scipy.sparse as sp
 from sklearn.exceptions import DataConversionWarning
 
 from .. import _arrays
-from .._arrays import as_array, as_numbers, check_discrete, check_kind, check_strings
+from .._arrays import (
+    as_array,
+    as_numbers,
+    check_discrete,
+    check_kind,
+    check_strings,
+    names_of_columns,
+)
 from .._validation import warn_caller
 
 #: What would be taken apart in silence for the labels of a sample.
@@ -42,7 +49,7 @@ def encode_label_sets(y, classes=None, given=None, extend=False):
     sets = as_label_sets(y)
     if sets is None:
         check_strings(y, "y")
-        names = getattr(y, "columns", None)
+        names = names_of_columns(y)
         y = as_array(y, "y")
     if sets is None and y.ndim == 2 and y.shape[1] > 1:
         if names is not None:

@@ -4,7 +4,14 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import UndefinedMetricWarning
 
-from .._arrays import as_array, as_labels, as_numbers, check_comparable, of_one_type
+from .._arrays import (
+    as_array,
+    as_labels,
+    as_numbers,
+    check_comparable,
+    names_of_columns,
+    of_one_type,
+)
 from .._average_size import average_size_threshold
 from .._checks import check_in_order
 from .._masks import ceil_to_dtype, row_blocks, top_k_mask
@@ -364,7 +371,8 @@ def _two_columns(y_score, strict):
 
 def column_names(table):
     """Return the names of the columns of a data frame as strings, none if they are numbered."""
-    names = list(map(str, getattr(table, "columns", ())))
+    names = names_of_columns(table)
+    names = [] if names is None else list(map(str, names))
     return [] if names == list(map(str, range(len(names)))) else names
 
 
