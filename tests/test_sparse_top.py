@@ -199,6 +199,10 @@ def test_every_form_of_targets_gives_the_same_network(data):
         "series": pd.Series([tuple(names[row == 1]) for row in Y]),
         "column": Column([list(names[row == 1]) for row in Y]),
         "numbers": [set(np.flatnonzero(row).tolist()) for row in Y],
+        "tensors": [torch.from_numpy(np.flatnonzero(row)) for row in Y],
+        "rows of a series": pd.Series(Y.tolist()),
+        "rows of a column": Column(Y.tolist()),
+        "rows of tensors": list(torch.from_numpy(Y)),
     }
     expected = quick(max_epochs=2).fit(X, Y).decision_function(X)
     for form, y in forms.items():
@@ -803,7 +807,9 @@ def test_datasets_bring_their_targets(data):
     assert clf.predict(dataset).shape == Y.shape
 
 
-@pytest.mark.parametrize("kind", [set, list, lambda labels: [str(label) for label in labels]])
+@pytest.mark.parametrize(
+    "kind", [set, list, torch.tensor, lambda labels: [str(label) for label in labels]]
+)
 def test_datasets_bring_label_sets(kind):
     class Labelled(list, torch.utils.data.Dataset):
         pass
@@ -815,7 +821,8 @@ def test_datasets_bring_label_sets(kind):
     assert clf.classes_.tolist() == given.classes_.tolist()
     assert clf.class_counts_.tolist() == [2, 2, 3]
     pairs = quick(max_epochs=1).fit(Labelled((x, kind([0, 1])) for x in samples))
-    assert pairs.average_size_ == (1 if kind is list else 2)  # as in scikit-learn, indicators
+    # As in scikit-learn, numbers of one length are the rows of an indicator.
+    assert pairs.average_size_ == (1 if kind in (list, torch.tensor) else 2)
 
 
 # -- errors ---------------------------------------------------------------------------------
@@ -867,7 +874,8 @@ def test_sets_out_of_fold_have_the_columns_of_y_or_its_labels_in_order():
     for train, test in cv.split(X):
         by_columns[test] = clf.fit(X[train], Y[train]).predict_set(X[test])
         by_labels[test] = clf.fit(X[train], [sets[i] for i in train]).predict_set(X[test])
-    for y in (Y, Y.tolist(), sp.csr_array(Y), pd.DataFrame(Y, columns=names)):
+    series = pd.Series(Y.tolist())
+    for y in (Y, Y.tolist(), series, sp.csr_array(Y), pd.DataFrame(Y, columns=names)):
         np.testing.assert_array_equal(cross_val_predict_set(clf, X, y, cv=cv), by_columns)
     np.testing.assert_array_equal(cross_val_predict_set(clf, X, sets, cv=3), by_labels)
 
@@ -886,7 +894,7 @@ def test_sets_out_of_fold_have_the_columns_of_y_or_its_labels_in_order():
         (["a", {"b"}, {"a", "b"}] * 2, TypeError, r"y\[0\] is 'a'.* such as \{'a'\}"),
         ([{"a"}, None, {"b"}] * 2, TypeError, r"y\[1\] is None.* where it has none, set\(\)"),
         ([{"a"}, {"b": 0.5}] * 3, TypeError, r"y\[1\] is \{'b': 0.5\}"),
-        (pd.Series([np.eye(2)[0]] * 6), TypeError, "y must hold numbers or strings"),
+        (pd.Series([2 * np.eye(2)[0]] * 6), ValueError, "zeros and ones"),
         ([{"a"}] * 6, ValueError, "at least 2 classes"),
         ([{"a"}, {1}] * 3, TypeError, "of one type"),
         (Y0[:5], ValueError, "inconsistent numbers of samples"),

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 import scipy.sparse as sp
+import torch
 from sklearn.exceptions import DataConversionWarning
 
 from .. import _arrays
@@ -19,6 +20,9 @@ from .._validation import warn_caller
 
 #: What would be taken apart in silence for the labels of a sample.
 NO_LABEL_SETS = str | bytes | Mapping
+
+#: What holds the labels of a sample, or its row of an indicator.
+ROWS = set | frozenset | list | tuple | np.ndarray
 
 
 def encode_label_sets(y, classes=None, given=None, extend=False):
@@ -46,19 +50,20 @@ def encode_label_sets(y, classes=None, given=None, extend=False):
     """
     if sp.issparse(y):
         return *_arrange(_from_indicator(sp.csr_array(y)), None, classes, given), "sparse"
-    sets = as_label_sets(y)
-    if sets is None:
+    y = _with_plain_rows(y)
+    are_sets = _are_label_sets(y)
+    if not are_sets:
         check_strings(y, "y")
         names = names_of_columns(y)
         y = as_array(y, "y")
-    if sets is None and y.ndim == 2 and y.shape[1] > 1:
+    if not are_sets and y.ndim == 2 and y.shape[1] > 1:
         if names is not None:
             names = as_labels(names, "the columns of y", "; y.to_numpy() has no names")
         return *_arrange(_from_indicator(y), names, classes, given), "indicator"
     if classes is None and given is not None:
         classes = np.unique(given)
-    if sets is not None:
-        return *_from_sets(sets, classes, extend), "sets"
+    if are_sets:
+        return *_from_sets(y, classes, extend), "sets"
     return *_from_labels(y, classes, extend), "single"
 
 
@@ -79,32 +84,47 @@ def as_labels(labels, what, remedy=""):
 
 def has_several_labels(y):
     """Return whether targets are an indicator or label sets, not one label per sample."""
-    if sp.issparse(y) or as_label_sets(y) is not None:
+    if sp.issparse(y):
+        return True
+    y = _with_plain_rows(y)
+    if _are_label_sets(y):
         return True
     shape = np.shape(y[:1] if isinstance(y, list | tuple) else y)
     return len(shape) == 2 and shape[1] > 1
 
 
-def as_label_sets(y):
-    """Return y as a list if it is a sequence of label sets, None if it is an array.
+def _with_plain_rows(y):
+    """Return y as a list of collections where it is a sequence of such, else as it is.
 
-    It is the former when an element is a set, when lists differ in length, or when they hold
-    anything but numbers: lists of equal length of numbers are the rows of an indicator, as in
-    scikit-learn.
+    Columns of polars and pyarrow yield elements of their own, but have lists; tensors become
+    arrays.
     """
-    if hasattr(y, "columns") or not hasattr(y, "__iter__") or isinstance(y, str):
-        return None
+    if isinstance(y, str | torch.Tensor) or hasattr(y, "columns") or not hasattr(y, "__iter__"):
+        return y
     if isinstance(y, np.ndarray) and (y.dtype != object or y.ndim != 1):
-        return None
-    # A column of polars yields columns, but has lists.
-    elements = y.to_list() if hasattr(y, "to_list") else list(y)
-    if any(isinstance(e, (set, frozenset)) for e in elements):
-        return elements
-    if not elements or not all(isinstance(e, (list, tuple, np.ndarray)) for e in elements):
-        return None
-    several = len({len(e) for e in elements}) > 1
-    others = several or any(np.asarray(e).dtype.kind not in "biuf" for e in elements)
-    return elements if others else None
+        return y
+    if hasattr(y, "to_list"):
+        elements = y.to_list()
+    else:
+        elements = y.to_pylist() if hasattr(y, "to_pylist") else list(y)
+    rows = [e.numpy(force=True) if torch.is_tensor(e) and e.ndim else e for e in elements]
+    return rows if any(isinstance(row, ROWS) for row in rows) else y
+
+
+def _are_label_sets(y):
+    """Return whether y is a list of label sets.
+
+    It is when an element is a set, when lists differ in length, or when they hold anything but
+    numbers: lists of equal length of numbers are the rows of an indicator, as in scikit-learn.
+    """
+    if not isinstance(y, list):
+        return False
+    if any(isinstance(e, (set, frozenset)) for e in y):
+        return True
+    if not y or not all(isinstance(e, (list, tuple, np.ndarray)) for e in y):
+        return False
+    several = len({len(e) for e in y}) > 1
+    return several or any(np.asarray(e).dtype.kind not in "biuf" for e in y)
 
 
 def _from_indicator(y):

@@ -125,7 +125,7 @@ def dataset_targets(dataset):
     """
     targets = _stored_targets(dataset)
     if targets is None or not _agree(dataset, targets):
-        targets = [_item_target(dataset, i) for i in range(len(dataset))]
+        targets = _without_tensors([_item_target(dataset, i) for i in range(len(dataset))])
     return _as_array(targets)
 
 
@@ -139,7 +139,7 @@ def _agree(dataset, targets):
             item = dataset[int(i)]
             if not (isinstance(item, tuple | list) and len(item) == 2):
                 continue
-            label = _item_target(dataset, i, item)
+            (label,) = _without_tensors([_item_target(dataset, i, item)])
             if isinstance(label, str | Number | np.generic) and label != targets[i]:
                 return False
     return True
@@ -203,5 +203,14 @@ def _item_target(dataset, i, item=None):
             f"item {i} of {type(dataset).__name__} has no label: pass y, or a Dataset whose items "
             "are pairs (x, y)."
         )
-    target = item[1]
-    return target.item() if torch.is_tensor(target) and target.numel() == 1 else target
+    return item[1]
+
+
+def _without_tensors(targets):
+    """Return targets with arrays for tensors, or with numbers if each tensor holds one.
+
+    Label sets may hold one label, too, where others hold several.
+    """
+    tensors = [target for target in targets if torch.is_tensor(target)]
+    plain = torch.Tensor.item if all(t.numel() == 1 for t in tensors) else torch.Tensor.numpy
+    return [plain(t.detach().cpu()) if torch.is_tensor(t) else t for t in targets]

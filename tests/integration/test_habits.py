@@ -15,8 +15,19 @@ from sklearn.preprocessing import StandardScaler
 from skorch.callbacks import Checkpoint, EpochScoring, PrintLog
 from skorch.hf import HuggingfacePretrainedTokenizer, HuggingfaceTokenizer
 
-from sksetvalued import AverageKClassifier, TopKClassifier, calibrate, predict_set
-from sksetvalued.metrics import average_k_scorer, set_size_scorer, top_k_scorer
+from sksetvalued import (
+    AverageKClassifier,
+    SparseTopClassifier,
+    TopKClassifier,
+    calibrate,
+    predict_set,
+)
+from sksetvalued.metrics import (
+    average_k_scorer,
+    set_size_scorer,
+    top_k_accuracy_score,
+    top_k_scorer,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -192,6 +203,27 @@ def test_tables_of_pyarrow_are_arrays():
         np.testing.assert_array_equal(clf.decision_function(table), clf.decision_function(X))
     with pytest.raises(ValueError, match=r"one column holds strings.*'a\.png'"):
         clf.fit(pa.table({"path": ["a.png", "b.png"]}), [0, 1])
+
+
+def test_labels_and_scores_of_pyarrow_and_polars_are_those_of_arrays():
+    polars = pytest.importorskip("polars", reason="extra 'integration' is missing")
+    pa = pytest.importorskip("pyarrow", reason="extra 'integration' is missing")
+    rows, names = np.stack([X[:, 0] > 0, X[:, 1] > 0, Y > 1], 1).astype(int), ["a", "b", "c"]
+    columns = dict(zip(names, rows.T))
+    sets = [[name for name, one in zip(names, row) if one] for row in rows]
+    clf = SparseTopClassifier(max_epochs=1, random_state=0)
+    expected = clf.fit(X, rows).decision_function(X)
+    tables = [cls(columns) for cls in (pa.table, pa.RecordBatch.from_pydict, polars.DataFrame)]
+    lists = [cls(sets) for cls in (pa.array, lambda y: pa.chunked_array([y]), polars.Series)]
+    for y in tables + lists:
+        np.testing.assert_array_equal(clf.fit(X, y).decision_function(X), expected)
+        assert clf.classes_.tolist() == names
+    indicators = rows.tolist()
+    for y in (pa.array(indicators), polars.Series(indicators), polars.Series(rows)):
+        np.testing.assert_array_equal(clf.fit(X, y).decision_function(X), expected)
+    turned = tables[0].select(["c", "a", "b"])
+    with pytest.raises(ValueError, match=r"columns .* are named c, a, b"):
+        top_k_accuracy_score(["a", "b"] * 80, turned, k=2, labels=names)
 
 
 def test_cross_validate_with_scorers_of_ours():
