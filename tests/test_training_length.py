@@ -55,15 +55,17 @@ def test_a_found_length_is_that_of_a_fit_of_this_length():
     ("values", "batch_size", "best", "n_tried"),
     [
         # Less than a thousandth of the first value is no gain, however near to zero the best is.
-        ([-10, -0.1, *np.linspace(-0.095, -0.05, 98)], 30, 2, 10),
+        ([-10, -0.1, *np.linspace(-0.095, -0.05, 98)], 30, 3, 11),
         # Nor is less than two thousandths of the best.
-        ([-1.0, -1.0 + 2.1e-3, *[-1.0 + 4e-3] * 98], 30, 2, 10),
+        ([-1.0, -1.0 + 2.1e-3, *[-1.0 + 4e-3] * 98], 30, 3, 11),
+        # A value that is good by chance is no better than its mean with the one before.
+        ([-5, -4, -3, -2, -1.0, -1.3, -1.2, -1.15, -1.12, *[-1.1] * 91], 30, 11, 19),
         # The longer a search improves, the longer it waits.
-        ([*np.linspace(-10, -1, 36), *[-1.0] * 64], 30, 36, 48),
-        ([-math.inf, -1.0, *[-0.9] * 98], 30, 3, 11),
+        ([*np.linspace(-10, -1, 36), *[-1.0] * 64], 30, 37, 49),
+        ([-math.inf, -1.0, *[-0.9] * 98], 30, 4, 12),
         # And the fewer batches its epochs have: forty at least.
-        ([-10, -0.1, *[-0.1] * 98], 80, 2, 16),
-        ([-10, -0.1, *[-0.1] * 98], 300, 2, 42),
+        ([-10, -0.1, *[-0.1] * 98], 80, 3, 17),
+        ([-10, -0.1, *[-0.1] * 98], 300, 3, 43),
     ],
 )
 def test_a_search_ends_when_nothing_is_gained_for_a_third_of_its_length(

@@ -361,6 +361,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
             batch_size=self.batch_size_,
             callbacks=self.callbacks,
             patience=self._search_patience if searched else self.patience,
+            n_last=self._search_n_last if searched else 1,
             device=self.device_,
             precision=self.precision,
             compile=self.compile,

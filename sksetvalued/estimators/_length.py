@@ -31,6 +31,8 @@ class SearchedLength:
 
     #: Share of the epochs that the best took after which a search without improvement ends.
     _search_patience = 1 / 2
+    #: Epochs whose mean value a search goes by.
+    _search_n_last = 1
 
     def _draw_seed(self):
         # A fit that starts anew: what was found before is not of its network.
@@ -70,6 +72,8 @@ class LabelLength(SearchedLength):
 
     # Likelihoods rise and fall more evenly than the scores of predicted sets.
     _search_patience = 1 / 3
+    # A single good epoch may come long before the scores are sharp enough for a threshold.
+    _search_n_last = 2
 
     def _search_metric(self):
         return "valid_calibrated_likelihood", self._likelihood

@@ -173,13 +173,18 @@ class BestEpoch(Callback):
         Number of epochs without improvement after which the net is exhausted. A float, in a
         search, is a share of those that the best took; at least `LEAST_PATIENCE` are borne then,
         and as many as have `LEAST_BATCHES`: an epoch of few samples changes little.
+    n_last : int, default=1
+        Epochs whose mean value is that of the last of them: one that is good by chance, beside
+        bad ones, is then not the best.
     """
 
-    def __init__(self, monitor, patience=None):
+    def __init__(self, monitor, patience=None, n_last=1):
         self.monitor = monitor
         self.patience = patience
+        self.n_last = n_last
 
     def on_train_begin(self, net, **kwargs):
+        self.values_ = []
         self.best_ = None
         self.best_epoch_ = None
         self.state_ = None
@@ -188,6 +193,8 @@ class BestEpoch(Callback):
         value = net.history[-1, self.monitor]
         value = -value if self.monitor == "valid_loss" else value
         value = -math.inf if math.isnan(value) else value
+        self.values_ = [*self.values_, value][-self.n_last :]
+        value = float(np.mean(self.values_))
         epoch = net.history[-1, "epoch"]
         if self.best_ is None or value > self.best_ + self._least_gain(net):
             self.best_, self.best_epoch_ = value, epoch

@@ -185,6 +185,7 @@ class TrainingOptions(NamedTuple):
     batch_size: int
     callbacks: Sequence | None
     patience: int | float | None
+    n_last: int
     device: str
     precision: str
     compile: bool
@@ -272,7 +273,7 @@ def make_callbacks(monitor, n_updates, options):
     own = [own_callback(callback) for callback in options.callbacks or ()]
     first, last = [], []
     if monitor is not None:
-        first.append(("best_epoch", BestEpoch(monitor.name, options.patience)))
+        first.append(("best_epoch", BestEpoch(monitor.name, options.patience, options.n_last)))
     lr_schedule = _lr_schedule(options.lr_schedule, own, options.default_schedule)
     if lr_schedule is not None:
         schedule = lr_scheduler(lr_schedule, options.max_epochs, n_updates)
