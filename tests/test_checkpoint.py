@@ -48,16 +48,30 @@ def backbone_of_the_user(input_shape):
 
 
 class Centred(nn.Module):
-    """Columns without their mean so far, which is no part of the state of the module."""
+    """Columns without their mean so far, which is no part of the state of the module.
+
+    It stands in a buffer, one that is made in training, one of another type and one that has two
+    names; another one, which no file holds, stays as it is.
+    """
 
     def __init__(self, n_columns):
         super().__init__()
         self.register_buffer("mean", torch.zeros(n_columns), persistent=False)
+        self.register_buffer("late", None, persistent=False)
+        self.register_buffer("typed", torch.tensor(0), persistent=False)
+        self.register_buffer("shared", torch.zeros(n_columns), persistent=False)
+        self.register_buffer("constant", torch.eye(n_columns).to_sparse(), persistent=False)
+        self.other_name = [self.shared]
 
     def forward(self, x):
         if self.training:
-            self.mean = self.mean.lerp(x.mean(0), 0.1)
-        return x - self.mean
+            mean = x.detach().mean(0)
+            self.mean = self.mean.lerp(mean, 0.1)
+            self.late = mean if self.late is None else self.late.lerp(mean, 0.1)
+            self.typed = 0.9 * self.typed + 0.1 * mean[0]
+            self.shared.lerp_(mean, 0.1)
+        late = 0 if self.late is None else self.late
+        return x - self.mean + late * self.typed + self.other_name[0]
 
 
 def forgetful_backbone(input_shape):
@@ -462,6 +476,25 @@ class Counter(Callback):
 
     def on_epoch_end(self, net, **kwargs):
         self.seen = object()
+
+
+class Graph(nn.Linear):
+    """A layer behind a sparse matrix that it changes, which no file holds."""
+
+    def __init__(self, n_columns):
+        super().__init__(n_columns, 4)
+        self.register_buffer("edges", torch.eye(n_columns).to_sparse(), persistent=False)
+
+    def forward(self, x):
+        if self.training:
+            self.edges = self.edges * 0.9
+        return super().forward(torch.sparse.mm(self.edges, x.T).T)
+
+
+def test_a_changed_buffer_that_no_file_holds_is_named(tmp_path):
+    clf = TopKClassifier(2, backbone=Graph(X.shape[1]), max_epochs=2)
+    with pytest.raises(ValueError, match="buffer 'backbone.edges', of .*sparse.* without a check"):
+        clf.fit(X, y, checkpoint=tmp_path / "state")
 
 
 def test_what_cannot_be_kept_is_named(tmp_path):

@@ -498,13 +498,13 @@ class Spectral(nn.Module):
 
 
 class Halved(nn.Linear):
-    """A layer that computes in half precision, whatever is around it."""
+    """A layer that computes in the precision of its weights, whatever is around it."""
 
     def __init__(self):
         super().__init__(64, 32, dtype=torch.bfloat16)
 
     def forward(self, x):
-        return super().forward(x.bfloat16()).float()
+        return super().forward(x.to(self.weight.dtype)).float()
 
 
 @pytest.mark.parametrize("cls", [Spectral, Halved])
@@ -516,8 +516,21 @@ def test_parts_in_another_precision_stay_in_it(cls):
     np.testing.assert_array_equal(sets, model.predict_set(X))
     np.testing.assert_allclose(log_proba.exp(), model.predict_proba(X), rtol=1e-5)
     if cls is Spectral:
-        _, exact = to_torch(model, dtype="float64")(torch.from_numpy(X))
-        np.testing.assert_allclose(log_proba, exact, rtol=1e-4)
+        module = to_torch(model, dtype="float64")
+        np.testing.assert_allclose(log_proba, module(torch.from_numpy(X))[1], rtol=1e-4)
+        assert module.network.backbone.weight.dtype == torch.complex128
+
+
+def test_halved_parts_are_of_single_precision_in_onnx(tmp_path):
+    pytest.importorskip("onnxscript")
+    runtime = pytest.importorskip("onnxruntime")
+    body = Halved().requires_grad_(False)
+    model = TopKClassifier(2, backbone=body, max_epochs=5, random_state=0).fit(X, y)
+    with pytest.warns(UserWarning, match="holds weights of bfloat16.*single precision"):
+        export(model, tmp_path / "sets.onnx")
+    session = runtime.InferenceSession(tmp_path / "sets.onnx")
+    (sets, _) = session.run(None, {"X": X.astype(np.float32)})
+    assert np.mean((sets == model.predict_set(X)).all(1)) > 0.9
 
 
 def test_a_module_has_the_rule_that_was_calibrated():

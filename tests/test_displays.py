@@ -206,6 +206,19 @@ def test_several_models_on_one_axis_and_from_estimators(fitted):
     assert "%" in first.ax_.get_ylabel()
 
 
+def test_what_others_have_drawn_stays_where_it_is():
+    y, p = scores()
+    _, (left, right) = plt.subplots(1, 2)
+    bars = left.bar([1, 2, 3], [20, 50, 30])
+    before = [bar.get_bbox().bounds for bar in bars]
+    right.plot([1, 1000], [90, 90])
+    for _ in range(2):
+        SetSizeDisplay.from_predictions(None, p > 0.2, ax=left)
+        CoverageSizeDisplay.from_predictions(y, p, labels=np.arange(10), ax=right)
+    assert [bar.get_bbox().bounds for bar in bars] == before
+    np.testing.assert_array_equal(right.get_xticks(), np.arange(1, 11))
+
+
 def test_set_sizes_from_an_estimator(fitted):
     model, X, y = fitted
     display = SetSizeDisplay.from_estimator(model, X)

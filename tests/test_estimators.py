@@ -885,12 +885,15 @@ FILLING = [
 
 @pytest.mark.filterwarnings("ignore:The network learnt")
 @pytest.mark.parametrize("fill", FILLING, ids=lambda fill: type(fill).__name__)
-@pytest.mark.parametrize("like", ["bright and even", "drawings"])
+@pytest.mark.parametrize("like", ["bright and even", "drawings", "strokes on paper"])
 def test_what_a_transform_fills_in_is_no_other_unit(fill, like):
     rng = np.random.default_rng(0)
     images = rng.normal(210, 18, (40, 32, 32, 3)).clip(0, 255).astype(np.uint8)
     if like == "drawings":
         images = np.where(images > 235, images, 0)
+    if like == "strokes on paper":
+        images = np.full_like(images, 255)
+        images[:, 12:20, 10:30:9] = 40
     y = np.arange(40) % 4
     clf = TopKClassifier(k=2, max_epochs=1, backbone=(8,), random_state=0)
     scaled = v2.ToDtype(torch.float32, scale=True)

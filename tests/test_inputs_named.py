@@ -4,6 +4,7 @@ from collections import UserDict
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
@@ -105,6 +106,19 @@ def test_rules_are_calibrated_on_mappings_as_on_what_slices(cv):
     model.calibrate(X, y, sample_weight=removed)
     kept = {name: part[removed] for name, part in X.items()}
     assert model.rule_.threshold_ == model.calibrate(kept, y[removed]).rule_.threshold_
+
+
+def test_parts_of_mappings_are_what_the_classifier_takes_and_names():
+    frames = {"input_ids": pd.DataFrame(ids), "attention_mask": pd.DataFrame(mask)}
+    found, expected = (
+        PlugInClassifier(classifier(), AverageK(2), cv=2).fit(data, y).rule_.threshold_
+        for data in (frames, X)
+    )
+    assert found == expected
+    plug_in = PlugInClassifier(classifier(), AverageK(2), cv=2)
+    for bad, message in (({"input_ids": 1.0}, "is one number"), ({0: ids}, "keys of X must be")):
+        with pytest.raises((TypeError, ValueError), match=message):
+            plug_in.fit(bad, y)
 
 
 class Placed(Encoder):

@@ -258,6 +258,13 @@ def test_epoch_scoring_scores_the_estimator_of_the_epoch(cls, data):
     assert history[best, "log"] == pytest.approx(-log_loss(y[held], clf.predict_proba(X[held])))
 
 
+class OwnScoring(EpochScoring):
+    """Score without held-out samples."""
+
+    def on_epoch_end(self, net, **kwargs):
+        net.history.record("own", 1.0)
+
+
 @pytest.mark.parametrize("max_epochs", [2, "auto"])
 def test_scores_of_held_out_samples_need_some(data, max_epochs):
     """A search holds samples out, but what it scores is not in the history of the fit."""
@@ -269,6 +276,10 @@ def test_scores_of_held_out_samples_need_some(data, max_epochs):
         warnings.filterwarnings("error", "The callbacks")
         clf.set_params(max_epochs=2, validation_fraction=0.2).fit(*data)
         clf.set_params(validation_fraction=None, callbacks=scorings[1:]).fit(*data)
+        clf.set_params(callbacks=[OwnScoring("accuracy")]).fit(*data)
+    clf.set_params(callbacks=scorings)
+    with pytest.warns(UserWarning, match="record nothing: set on_train=True"):
+        clf.partial_fit(*data)
 
 
 def _split_seed(clf):
@@ -751,6 +762,8 @@ def test_a_module_may_view_images_as_their_shape_says(of_volumes):
 def test_layers_of_libraries_have_the_channels_last():
     images = np.random.default_rng(0).random((60, 3, 8, 8), dtype=np.float32)
     layers = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Flatten())
+    volumes = torch.nn.Unflatten(1, (1, 3)), torch.nn.Conv3d(1, 4, 3), torch.nn.Flatten()
+    classifier(backbone=torch.nn.Sequential(*volumes)).fit(images, np.arange(60) % 3)
     for backbone in ("convnet", layers):
         clf = classifier(backbone=backbone).fit(images, np.arange(60) % 3)
         weight = next(p for p in clf.net_.module_.backbone.parameters() if p.ndim == 4)

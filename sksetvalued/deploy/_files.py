@@ -10,9 +10,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._arrays import always_on_the_processor, label_kinds
 from .._predict import unwrap
+from .._validation import warn_caller
 from .._version import __version__
 from ..estimators import PlugInClassifier, SparseTopClassifier
-from ..estimators._deep import DeepEstimator
+from ..estimators._deep import DeepEstimator, bare_module
 from ..estimators._writing import write_whole
 from ._module import dynamic_shapes, example_batch, exportable, refuse, to_torch
 from ._pipelines import has_network, has_proba, onnx_graph, pipeline_graph
@@ -104,6 +105,14 @@ def export(model, path, *, dtype=None, X=None):
         return
     inner, rule = exportable(model)
     _check_labels(inner)
+    if suffix == ".onnx" and dtype is None and _holds_bfloat16(inner):
+        dtype = "float32"
+        warn_caller(
+            "The backbone holds weights of bfloat16, which ONNX Runtime does not compute with on a "
+            "CPU: in the file they are of single precision, and scores near a threshold may fall "
+            "on its other side.",
+            UserWarning,
+        )
     module = to_torch(model, dtype=dtype)
     write = _write_pt2 if suffix == ".pt2" else _write_onnx
     rule = getattr(inner, "rule_", None) if rule is None else rule
@@ -183,6 +192,11 @@ def _write_onnx(module, batch, path, description):
         write_whole(path, program.model_proto.SerializeToString())
     else:
         program.save(path)
+
+
+def _holds_bfloat16(model):
+    tensors = bare_module(model.net_).state_dict().values()
+    return any(tensor.dtype == torch.bfloat16 for tensor in tensors)
 
 
 def _check_packages(*names):

@@ -71,8 +71,10 @@ def _is_first_process():
     return processes is None or processes.is_first
 
 
-#: Values of `backbone` and `weights` that are the same where they are equal.
-PLAIN = str | os.PathLike | tuple | list | None
+def _plain(value):
+    """Return a path as a string, and a list as a tuple."""
+    value = os.fspath(value) if isinstance(value, os.PathLike) else value
+    return tuple(value) if isinstance(value, list) else value
 
 
 def is_named(value, name):
@@ -557,12 +559,11 @@ class DeepEstimator(TakesSamples, BaseEstimator):
     def _continued_net(self, train, valid, n_outputs, epochs, resume, generator):
         """Return a net that goes on with the trained module, by the parameters of now."""
         for name in ("backbone", "weights"):
-            new, old = getattr(self, name), self._network_params[name]
-            plain = [isinstance(value, PLAIN) for value in (new, old)]
-            if new is not old and not (all(plain) and new == old):
+            new, old = _plain(getattr(self, name)), _plain(self._network_params[name])
+            if new != old:
                 new, old = (
-                    repr(value) if is_plain else type(value).__name__
-                    for value, is_plain in zip((new, old), plain, strict=True)
+                    repr(value) if isinstance(value, str | tuple | None) else type(value).__name__
+                    for value in (new, old)
                 )
                 warn_caller(
                     f"{name}={new} has no effect: the network that was trained, of {name}={old}, "
@@ -620,6 +621,21 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         """Return whether the number of epochs is found by samples that are held out for it."""
         return False
 
+    def _warn_of_no_scores(self, resume):
+        names = training.scorers_of_held_out(self.callbacks)
+        remedy = "set on_train=True"
+        if resume != "partial_fit":
+            remedy = (
+                "set validation_fraction, for example to 0.1, and max_epochs (a fit that finds it "
+                "ends with a training on all samples), or on_train=True"
+            )
+        if names:
+            warn_caller(
+                f"The callbacks {names} score held-out samples, but this training has none, and "
+                f"they record nothing: {remedy}.",
+                UserWarning,
+            )
+
     def _monitor(self, valid, resume=None):
         """Return the monitor of the validation set, if there is one."""
         name, metric = self._monitor_metric()
@@ -641,6 +657,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
                     f"patience={self.patience} needs a validation set: set "
                     "validation_fraction, for example to 0.1."
                 )
+            self._warn_of_no_scores(resume)
             return None
         if callable(self.monitor):
             name = getattr(self.monitor, "__name__", "monitor")

@@ -204,11 +204,15 @@ class TakesSamples:
             train, seen = (
                 value_statistics(inputs.subset(rows, training)) for training in (True, False)
             )
-        # Pixels that a transform fills in move the mean, but not what is typical of an image,
-        # which tells nothing where most pixels have one value.
+        # Pixels that a transform fills in move the mean, but not what is typical of an image nor,
+        # where most pixels have one value, by much the largest and the smallest.
         apart = _far_apart(train.mean, train.std, seen.mean, seen.std)
         if train.distance > 0 and seen.distance > 0:
             apart &= _far_apart(train.median, train.distance, seen.median, seen.distance)
+        else:
+            apart &= _far_apart(
+                train.low, train.high - train.low, seen.low, seen.high - seen.low
+            )
         if apart:
             warn_caller(
                 f"transform gives images of mean {seen.mean:.3g} and standard deviation "

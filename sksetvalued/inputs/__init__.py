@@ -13,7 +13,14 @@ from .._sets import without_zeros
 from ._base import TEXTS_REMEDY, ChannelStatistics, ColumnStatistics, Inputs
 from ._images import ImageInputs, ListedImages, need_a_list
 from ._mapped import MappedInputs, is_mapped
-from ._named import NamedInputs, NamedTensors, is_image, plain_sample, same_form
+from ._named import (
+    NamedInputs,
+    NamedTensors,
+    is_image,
+    named_arrays,
+    plain_sample,
+    same_form,
+)
 from ._paths import PathInputs
 from ._streams import Stream, StreamInputs, stream_remedy
 from ._tables import (
@@ -48,6 +55,7 @@ __all__ = [
     "input_kind",
     "is_image",
     "media_inputs",
+    "named_arrays",
     "plain_sample",
     "same_form",
     "table_inputs",

@@ -151,3 +151,14 @@ class NamedInputs(Inputs):
 
     def parts(self):
         return [part for pair in self.tensors.items() for part in pair]
+
+
+def named_arrays(parts):
+    """Return the parts of samples as arrays or tensors, as they are, once they are checked.
+
+    Parameters
+    ----------
+    parts : mapping of str to array-like or Tensor of shape (n_samples, ...)
+    """
+    NamedInputs(parts)
+    return {n: p if isinstance(p, torch.Tensor) else np.asarray(p) for n, p in parts.items()}

@@ -413,12 +413,16 @@ class ValueStatistics(NamedTuple):
         The median of the values of an image, and that of their distances from it, of the median
         image each. What is the same in less than half of the pixels, such as the black around a
         rotated image, hardly moves them.
+    low, high : float
+        Of all images.
     """
 
     mean: float
     std: float
     median: float
     distance: float
+    low: float
+    high: float
 
 
 def value_statistics(inputs):
@@ -438,17 +442,12 @@ def value_statistics(inputs):
     ValueError
         Values that are not finite.
     """
-    of_images = []
-    for x in _spread_images(inputs, len(inputs)):
-        x = x.flatten(1)
-        median = x.median(1).values
-        distance = (x - median[:, None]).abs().median(1).values
-        of_images.append(torch.stack([x.mean(1), x.square().mean(1), median, distance]))
-    of_images = torch.cat(of_images, 1)
-    mean, square = of_images[:2].mean(1)
-    typical = of_images[2:].median(1).values
-    std = (square - mean.square()).clamp_min(0).sqrt()
-    return ValueStatistics(mean.item(), std.item(), *typical.tolist())
+    x = torch.cat([images.flatten(1) for images in _spread_images(inputs, len(inputs))])
+    medians = x.median(1).values
+    distances = (x - medians[:, None]).abs().median(1).values
+    std, mean = torch.std_mean(x, correction=0)
+    typical = (medians.median(), distances.median(), x.min(), x.max())
+    return ValueStatistics(mean.item(), std.item(), *(value.item() for value in typical))
 
 
 def channel_statistics(inputs, n_samples=N_STATISTICS_SAMPLES):

@@ -181,7 +181,7 @@ class SetSizeDisplay:
             kind = f"average size {mean:.3g}" if self.groups is None else GROUP_NAMES[g]
             at = _places(len(share), i, n_histograms)
             style = {"width": ALL_BARS / n_histograms, "label": prefix + kind, **kwargs}
-            ax.bar(at, share, **style)
+            ax.bar(at, share, **style).of_set_sizes = True
         self._decorate(ax)
         if n_before:
             ax.set_title("")
@@ -224,7 +224,8 @@ def _sample_groups(y_true, shape, class_counts, labels, names):
 
 
 def _histograms(ax):
-    return [bars for bars in ax.containers if hasattr(bars, "patches")]
+    """Return the bars that displays have drawn, and not those of others."""
+    return [bars for bars in ax.containers if hasattr(bars, "of_set_sizes")]
 
 
 def _places(n_bins, i, n_histograms):

@@ -1,7 +1,13 @@
 """Training with skorch; the only place that imports it."""
 
 from .._randomness import rng_state, seeded
-from ._callbacks import bare_callback, check_movable, check_no_validation, copied_callbacks
+from ._callbacks import (
+    bare_callback,
+    check_movable,
+    check_no_validation,
+    copied_callbacks,
+    scorers_of_held_out,
+)
 from ._criterion import CriterionAdapter, accepts, make_criterion, take_learned
 from ._data import (
     StreamSet,
@@ -67,6 +73,7 @@ __all__ = [
     "resolve_optimizer",
     "rng_state",
     "scheduler_of",
+    "scorers_of_held_out",
     "seeded",
     "split_per_class",
     "take_learned",

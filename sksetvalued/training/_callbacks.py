@@ -144,6 +144,23 @@ def check_no_validation(callbacks):
             )
 
 
+def scorers_of_held_out(callbacks):
+    """Return the names of callbacks that record nothing where no samples are held out.
+
+    Parameters
+    ----------
+    callbacks : sequence or None
+        Of the estimator.
+    """
+    return [
+        callback[0] if _is_named(callback) else type(callback).__name__
+        for callback in callbacks or ()
+        if isinstance(bare := bare_callback(callback), EpochScoring)
+        and not bare.on_train
+        and type(bare).on_epoch_end is EpochScoring.on_epoch_end
+    ]
+
+
 def _score_epoch(callback, net, dataset, y=None):
     """Score the estimator as it is after an epoch, in place of the net, which has no labels."""
     if dataset.target is None:

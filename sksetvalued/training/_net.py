@@ -15,7 +15,6 @@ from skorch.callbacks import Callback, EpochScoring, LRScheduler
 from skorch.exceptions import SkorchException
 from torch.nn import Embedding
 
-from .._validation import warn_caller
 from ..inputs import NamedTensors
 from ..networks import Network
 from ..operators._precision import without_autocast
@@ -181,8 +180,6 @@ class SetNet(NeuralNet):
     def get_split_datasets(self, X, y=None, **fit_params):
         """Return the training set and the validation set, prepared by the estimator."""
         train, valid = X
-        if valid is None:
-            self._warn_of_no_scores()
         self._batch_ndim = len(train.inputs.sample_shape) + 1
         part = None if self._processes is None else self._processes.part
         sets = [None if data is None else data.to(self.device, part) for data in (train, valid)]
@@ -191,18 +188,6 @@ class SetNet(NeuralNet):
             for data in sets[: 1 if valid is None else 2]:
                 data.inputs = self.module_.normalized(data.inputs)
         return sets
-
-    def _warn_of_no_scores(self):
-        names = [
-            name for name, c in self.callbacks_ if isinstance(c, EpochScoring) and not c.on_train
-        ]
-        if names:
-            warn_caller(
-                f"The callbacks {names} score held-out samples, but this training has none, and "
-                "they record nothing: set validation_fraction, for example to 0.1, and "
-                "max_epochs (a fit that finds it ends with a training on all samples), or "
-                "on_train=True."
-            )
 
     def get_iterator(self, dataset, training=False):
         """Return the batches of `dataset`."""

@@ -5,13 +5,14 @@ from collections.abc import Mapping
 import numpy as np
 from skorch.helper import SliceDict
 
+from ..inputs import named_arrays
+
 
 def with_rows(X):
     """Return samples of which rows can be taken: a mapping of arrays has a length of its own."""
     if not isinstance(X, Mapping) or isinstance(X, SliceDict):
         return X
-    parts = {name: v if hasattr(v, "shape") else np.asarray(v) for name, v in X.items()}
-    return SliceDict(**parts)
+    return SliceDict(**named_arrays(X))
 
 
 def split_per_class(y, fraction, random_state, keeps_all=True):

@@ -45,6 +45,7 @@ class KeepState(Callback):
     def on_train_begin(self, net, **kwargs):
         self.n_epochs_ = self.n_epochs
         self._starts = {name: _start(callback) for name, callback in self._others(net)}
+        self._passing = {name: _versions(module) for name, module in _modules(net)}
         if self.checkpoint.state is not None:
             try:
                 self._put(net, self.checkpoint.state)
@@ -67,7 +68,9 @@ class KeepState(Callback):
             "n_epochs": self.n_epochs_,
             "history": list(net.history),
             "modules": {name: module.state_dict() for name, module in _modules(net)},
-            "passing": {name: _passing(module) for name, module in _modules(net)},
+            "passing": {
+                name: _changed(module, self._passing[name]) for name, module in _modules(net)
+            },
             "frozen": [n for n, p in _parameters(net) if not p.requires_grad],
             "optimizer": _of_optimizer(net.optimizer_),
             "callbacks": {
@@ -85,10 +88,8 @@ class KeepState(Callback):
             own = module.state_dict()
             own.update(state["modules"][name])
             module.load_state_dict(own)
-            for key, buffer in _passing(module).items():
-                part, _, attribute = key.rpartition(".")
-                value = state["passing"][name][key].to(buffer)
-                setattr(module.get_submodule(part), attribute, value)
+            for key, value in state["passing"][name].items():
+                _put_buffer(module, key, value.to(net.device))
         frozen = set(state["frozen"])
         for name, parameter in _parameters(net):
             parameter.requires_grad_(name not in frozen)
@@ -113,6 +114,38 @@ def _passing(module):
     """Return the buffers that are no part of the state of a module, by name."""
     kept = module.state_dict()
     return {key: buffer for key, buffer in module.named_buffers() if key not in kept}
+
+
+def _versions(module):
+    """Return these buffers, each with how often it was written to."""
+    return {key: (buffer, buffer._version) for key, buffer in _passing(module).items()}
+
+
+def _changed(module, start):
+    """Return those that are others than at the start, which a new module has not."""
+    changed = {}
+    for key, buffer in _passing(module).items():
+        before, version = start.get(key, (None, None))
+        if buffer is before and buffer._version == version:
+            continue
+        if buffer.layout != torch.strided or buffer.dtype.is_complex:
+            raise ValueError(
+                f"a checkpoint cannot keep the buffer {key!r}, of {buffer.dtype} and layout "
+                f"{buffer.layout}, which the training changes: fit without a checkpoint."
+            )
+        changed[key] = buffer
+    return changed
+
+
+def _put_buffer(module, key, value):
+    """Write to a buffer where it has room for a value, which other names of it show then."""
+    part, _, name = key.rpartition(".")
+    part = module.get_submodule(part)
+    buffer = getattr(part, name, None)
+    if buffer is not None and (buffer.shape, buffer.dtype) == (value.shape, value.dtype):
+        buffer.copy_(value)
+    else:
+        part.register_buffer(name, value, persistent=False)
 
 
 def _parameters(net):
