@@ -13,6 +13,7 @@ from sklearn.utils.validation import _check_method_params
 from ._arrays import as_array, as_labels
 from ._predict import predict_set, samples_alone, unwrap
 from .estimators._targets import encode_label_sets, find_labels, has_several_labels
+from .training import with_rows
 
 
 def calibrate(model, X, y=None, sample_weight=None, n_samples=None):
@@ -265,9 +266,9 @@ def cross_val_predict_set(model, X, y, *, groups=None, cv=None, n_jobs=None, par
     several = has_several_labels(y)
     if several:
         classes = encode_label_sets(y)[1]
-        X, y = indexable(X, y)
+        X, y = indexable(with_rows(X), y)
     else:
-        X, y = indexable(X, as_labels(y, "y", warn=True))
+        X, y = indexable(with_rows(X), as_labels(y, "y", warn=True))
         classes = np.unique(y)
     n_samples = _n_samples(y)
     folds = list(check_cv(cv, y, classifier=not several).split(X, y, groups))

@@ -18,6 +18,7 @@ from sksetvalued import (
     PlugInClassifier,
     TopKClassifier,
     calibrate,
+    cross_val_predict_set,
     predict_set,
 )
 from sksetvalued.metrics import top_k_scorer
@@ -116,6 +117,8 @@ def test_parts_of_mappings_are_what_the_classifier_takes_and_names():
     )
     assert found == expected
     plug_in = PlugInClassifier(classifier(), AverageK(2), cv=2)
+    folds = [cross_val_predict_set(classifier(), data, y, cv=2) for data in (X, SliceDict(**X))]
+    np.testing.assert_array_equal(*folds)
     for bad, message in (({"input_ids": 1.0}, "is one number"), ({0: ids}, "keys of X must be")):
         with pytest.raises((TypeError, ValueError), match=message):
             plug_in.fit(bad, y)

@@ -108,7 +108,7 @@ def export(model, path, *, dtype=None, X=None):
     if suffix == ".onnx" and dtype is None and _holds_bfloat16(inner):
         dtype = "float32"
         warn_caller(
-            "The backbone holds weights of bfloat16, which ONNX Runtime does not compute with on a "
+            "The backbone holds weights of bfloat16, which ONNX Runtime cannot compute with on a "
             "CPU: in the file they are of single precision, and scores near a threshold may fall "
             "on its other side.",
             UserWarning,

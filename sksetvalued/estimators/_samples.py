@@ -210,9 +210,7 @@ class TakesSamples:
         if train.distance > 0 and seen.distance > 0:
             apart &= _far_apart(train.median, train.distance, seen.median, seen.distance)
         else:
-            apart &= _far_apart(
-                train.low, train.high - train.low, seen.low, seen.high - seen.low
-            )
+            apart &= _far_apart(train.low, train.high - train.low, seen.low, seen.high - seen.low)
         if apart:
             warn_caller(
                 f"transform gives images of mean {seen.mean:.3g} and standard deviation "
