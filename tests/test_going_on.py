@@ -2,6 +2,7 @@
 
 import copy
 import warnings
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -269,6 +270,27 @@ def test_going_on_in_vain_changes_nothing(go_on, broken):
     assert len(clf.history_) == rows
     getattr(clf, go_on)(X, y)
     assert np.isfinite(logits(clf)).all()
+
+
+@pytest.mark.parametrize("go_on", ["fit", "partial_fit"])
+def test_what_fails_after_the_training_undoes_it(go_on, monkeypatch):
+    clf = AverageKClassifier(k=2, warm_start=True, **QUICK).fit(X, y)
+    before, rows = logits(clf), len(clf.history_)
+    with monkeypatch.context() as broken:
+        broken.setattr(AverageKClassifier, "_calibrate_inputs", Mock(side_effect=OSError))
+        with pytest.raises(OSError):
+            getattr(clf, go_on)(X, y)
+    np.testing.assert_array_equal(logits(clf), before)
+    assert len(clf.history_) == rows
+    getattr(clf, go_on)(X, y)
+    assert (logits(clf) != before).any()
+
+
+def test_a_refusal_leaves_the_optimizer_where_it_was():
+    clf = TopKClassifier(k=2, warm_start=True, lr_schedule=None, **QUICK).fit(X, y)
+    with pytest.raises(ValueError, match="features"):
+        clf.partial_fit(X[:, :2], y)
+    assert clf.net_.optimizer_.state
 
 
 class Tempered(torch.nn.Module):

@@ -384,6 +384,47 @@ def test_a_fit_that_failed_in_one_process_goes_on_bit_by_bit(pair, tmp_path):
     np.testing.assert_equal(going_on, whole)
 
 
+class FailAtEnd(Callback):
+    """Raise in one process, after its last message, where that is asked for."""
+
+    asked = False
+
+    def on_train_end(self, net, **kwargs):
+        if FailAtEnd.asked and dist.get_rank() == 1:
+            raise OSError("the disk is full")
+
+
+def fail_at_the_end(go_on):
+    FailAtEnd.asked = False
+    clf = AverageKClassifier(2, warm_start=True, callbacks=[FailAtEnd()], **COMMON).fit(X, y)
+    before = clf.decision_function(X), clf.class_counts_, clf.rule_.threshold_, clf.n_iter_
+    FailAtEnd.asked = True
+    with pytest.raises((OSError, RuntimeError), match="the disk is full"):
+        getattr(clf, go_on)(X, y)
+    FailAtEnd.asked = False
+    after = clf.decision_function(X), clf.class_counts_, clf.rule_.threshold_, clf.n_iter_
+    np.testing.assert_equal(after, before)
+    return readable(getattr(clf, go_on)(X, y), X)
+
+
+@pytest.mark.parametrize("go_on", ["fit", "partial_fit"])
+def test_what_fails_in_one_process_at_the_end_is_undone_in_all(pair, go_on):
+    same(pair(fail_at_the_end, go_on))
+
+
+def fail_anew():
+    FailAtEnd.asked = True
+    clf = AverageKClassifier(2, callbacks=[FailAtEnd()], **COMMON)
+    with pytest.raises((OSError, RuntimeError), match="the disk is full"):
+        clf.fit(X, y)
+    FailAtEnd.asked = False
+    return [name for name in vars(clf) if name.endswith("_")]
+
+
+def test_a_fit_that_fails_in_one_process_at_the_end_leaves_none_fitted(pair):
+    assert same(pair(fail_anew)) == []
+
+
 # -- searches -----------------------------------------------------------------------------------
 
 

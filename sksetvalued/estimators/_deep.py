@@ -4,7 +4,7 @@ import copy
 import inspect
 import math
 import os
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from numbers import Integral, Real
 
 import numpy as np
@@ -45,7 +45,7 @@ def bare_module(net):
 
 @contextmanager
 def _weights_kept_on_error(net):
-    """Put the weights of a net back if training fails, and forget what its optimizer knows."""
+    """Put the weights of a net back if something is raised."""
     module = bare_module(net)
     # A deep copy, but of tensors in a fraction of the time.
     before = {
@@ -56,7 +56,6 @@ def _weights_kept_on_error(net):
         yield
     except BaseException:
         module.load_state_dict(before)
-        net.optimizer_ = None
         raise
 
 
@@ -433,8 +432,10 @@ class DeepEstimator(TakesSamples, BaseEstimator):
             net = make(train, valid, n_outputs, epochs, resume, generator)
             net.resumable = self.warm_start or resume in ("warm_start", "partial_fit")
             n_before = len(net.history)
-            with _weights_kept_on_error(self.net_) if continued else nullcontext():
-                self._run(net, train, valid, epochs, keep, lent)
+            if continued:
+                # The new net has what the optimizer knew, and changes it in place.
+                self.net_.optimizer_ = None
+            self._run(net, train, valid, epochs, keep, lent)
         net.estimator = None
         self.net_ = net
         self.instruction_set_ = instruction_set()
@@ -507,12 +508,18 @@ class DeepEstimator(TakesSamples, BaseEstimator):
 
     @contextmanager
     def _fitting(self, in_pieces=False):
-        """Share a fit among the processes of a group; if something is raised, undo it.
+        """Share a fit among the processes of a group; if something is raised in one, undo it.
 
-        The attributes are then as they were, but for the network where one was fitted anew.
+        The attributes are then as they were, and the weights of a network that was trained
+        further. One that was fitted before is gone where a fit starts anew, for its memory.
         Yields "warm_start" where the network of before is trained further, else None.
         """
-        with training.over_processes(), on_the_processor(), torch.inference_mode(False):
+        with (
+            on_the_processor(),
+            torch.inference_mode(False),
+            ExitStack() as undone,
+            training.over_processes(),
+        ):
             self._validate_params()
             if isinstance(self.backbone, np.ndarray):
                 raise TypeError(
@@ -522,8 +529,11 @@ class DeepEstimator(TakesSamples, BaseEstimator):
             resume = "warm_start" if self.warm_start and hasattr(self, "net_") else None
             if not in_pieces and resume is None:
                 self.__dict__.pop("net_", None)
-            with undone_if_raised(self):
-                yield resume
+            # Until the other processes have ended well too.
+            undone.enter_context(undone_if_raised(self))
+            if hasattr(self, "net_"):
+                undone.enter_context(_weights_kept_on_error(self.net_))
+            yield resume
 
     def _new_net(self, train, valid, n_outputs, epochs, resume, generator):
         criterion = self._checked_criterion(train, resume, generator)
