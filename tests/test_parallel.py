@@ -3,12 +3,14 @@
 import os
 import signal
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from unittest import mock
 
 import numpy as np
 import pytest
 import torch
-from joblib import parallel_config
+from joblib import Parallel, delayed, parallel_config
 from processes import Group
 from scipy import sparse
 from sklearn.datasets import load_digits, make_multilabel_classification
@@ -22,6 +24,7 @@ from sksetvalued import (
     AverageKClassifier,
     PlugInClassifier,
     SparseTopClassifier,
+    Stream,
     TopKClassifier,
 )
 from sksetvalued.losses import NoisedTopKHingeLoss
@@ -458,6 +461,30 @@ def fit_plug_in():
 
 def test_meta_estimators_share_what_they_fit(pair):
     same(pair(fit_plug_in))
+
+
+def fit_stream(backend):
+    classes, counts = np.unique(y, return_counts=True)
+    stream = Stream(list(zip(X, y, strict=True)), classes=classes, class_counts=counts)
+    clf = TopKClassifier(2, **COMMON)
+    with parallel_config(backend):
+        return Parallel(2)(delayed(clf.fit)(stream) for _ in range(1))[0].n_iter_
+
+
+def test_a_stream_is_refused_only_where_it_would_be_shared(pair):
+    assert pair(fit_stream, "threading") == [3, 3]
+    for error in pair.each(fit_stream, "sequential"):
+        with pytest.raises(ValueError, match="a Stream cannot be split"):
+            raise error
+
+
+def fit_in_a_forked_process():
+    with ProcessPoolExecutor(1, get_context("fork")) as pool:
+        pool.submit(fit_by_itself).result(30)
+
+
+def test_a_forked_process_is_not_one_of_the_group(pair):
+    pair(fit_in_a_forked_process)
 
 
 # -- refusals -----------------------------------------------------------------------------------

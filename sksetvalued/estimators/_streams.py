@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from ..inputs import StreamInputs
-from ..training import StreamSet
+from ..training import StreamSet, current_processes
 from ._deep import is_named
 
 
@@ -80,9 +80,9 @@ class LearnsFromStreams:
                 f"patience={self.patience} must be None where X is a Stream: it needs held-out "
                 "samples, which a Stream cannot give."
             )
-        group = torch.distributed
-        if group.is_available() and group.is_initialized() and group.get_world_size() > 1:
+        if current_processes() is not None:
             raise ValueError(
                 "a Stream cannot be split between the processes of a torch.distributed group: "
-                "leave the group to fit it, or pass a Dataset with a length."
+                "fit it in a job of joblib or outside of the group, or pass a Dataset with a "
+                "length."
             )

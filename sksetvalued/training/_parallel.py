@@ -6,6 +6,7 @@ gradients of the parts are summed.
 """
 
 import contextlib
+import os
 import threading
 from contextvars import ContextVar
 from typing import NamedTuple
@@ -31,6 +32,19 @@ BUCKET = 2**23
 
 #: Where classes come from that divide a network among processes by themselves.
 DIVIDERS = ("deepspeed", "fairscale", "torch.distributed", "torch.nn.parallel")
+
+
+#: The default group that this process has from the one that it was forked from, and is not in.
+_inherited = None
+
+
+def _remember_inherited():
+    global _inherited
+    _inherited = dist.group.WORLD
+
+
+if dist.is_available() and hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_remember_inherited)
 
 
 def current_processes():
@@ -78,6 +92,8 @@ def _set(processes):
 
 def _in_group():
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+        return False
+    if dist.group.WORLD is _inherited:
         return False
     # Jobs of joblib are fits of their own, in whichever process or thread they run.
     backend, _ = joblib.parallel.get_active_backend()
