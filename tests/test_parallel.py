@@ -214,6 +214,40 @@ def test_two_processes_give_what_one_gives(pair, name):
     assert_close(same(pair(fit, name)), fit(name))
 
 
+BUFFERS = {
+    "int16": torch.ones(3, dtype=torch.int16),
+    "uint16": torch.ones(3, dtype=torch.uint16),
+    "float8": torch.ones(3).to(torch.float8_e4m3fn),
+    "expanded": torch.arange(5).expand(3, -1),
+    "sparse": torch.eye(3).to_sparse(),
+}
+
+
+class Embedded(nn.Module):
+    """A backbone with sparse gradients, and a buffer of any kind."""
+
+    def __init__(self, kind):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = nn.EmbeddingBag(17, 8, sparse=True)
+        self.register_buffer("kept", BUFFERS[kind])
+
+    def forward(self, x):
+        return self.table(x.long())
+
+
+def fit_embedded(kind):
+    params = {"optimizer": torch.optim.SGD, "lr": 0.1, **COMMON}
+    clf = TopKClassifier(2, backbone=Embedded(kind), **params).fit(X, y)
+    sparse = {p.grad.is_sparse for p in clf.net_.module_.backbone.parameters()}
+    return [clf.decision_function(X), sparse]
+
+
+@pytest.mark.parametrize("kind", BUFFERS)
+def test_tensors_of_any_kind_are_shared(pair, kind):
+    assert_close(same(pair(fit_embedded, kind)), fit_embedded(kind))
+
+
 # -- code of others -----------------------------------------------------------------------------
 
 
@@ -561,6 +595,19 @@ def test_two_fits_at_a_time_are_refused(pair):
     for error in pair.each(fit_while_another_thread_does):
         with pytest.raises(RuntimeError, match="fit one after the other, or by joblib"):
             raise error
+
+
+def send_what_gloo_cannot():
+    processes = Processes()
+    with processes.together():
+        processes.send(dist.broadcast, torch.ones(3, dtype=torch.int16), src=0)
+
+
+def test_a_process_is_not_said_to_have_ended_where_it_has_not(pair):
+    for error in pair.each(send_what_gloo_cannot):
+        with pytest.raises(RuntimeError, match="a message failed|raised RuntimeError") as caught:
+            raise error
+        assert "a process ended" not in str(caught.value)
 
 
 # -- processes that end -------------------------------------------------------------------------

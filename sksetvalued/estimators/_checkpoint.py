@@ -250,6 +250,9 @@ def _update(digest, part):
             _update(digest, item)
     elif is_lazy(part):
         digest.update(type(part).__name__.encode())
+    elif isinstance(part, torch.Tensor) and part.layout is not torch.strided:
+        entries = part.to_sparse().coalesce()
+        _update(digest, [tuple(part.shape), entries.indices(), entries.values()])
     elif isinstance(part, torch.Tensor):
         digest.update(f"{part.dtype}{tuple(part.shape)}".encode())
         for entries in part.reshape(-1).split(ENTRIES_AT_ONCE):

@@ -1,8 +1,14 @@
 """What the processes of a torch.distributed group tell each other in a fit, errors included."""
 
 import contextlib
+import re
 
 from torch import distributed as dist
+
+#: In what torch says where a process ended or did not answer, whatever the backend.
+OF_LOST_PROCESSES = re.compile(
+    r"connect|clos|broken pipe|time(d )?out|peer|socket|recv|network|remote|abort", re.IGNORECASE
+)
 
 
 class Group:
@@ -62,7 +68,9 @@ class Group:
             if _store().check([self._told]):
                 told = _store().get(self._told).decode()
         if told is None:
-            told = f"a process ended, or did not answer in time ({reason.splitlines()[0]})"
+            lost = OF_LOST_PROCESSES.search(reason)
+            told = "a process ended, or did not answer in time" if lost else "a message failed"
+            told = f"{told} ({reason.splitlines()[0]})"
         return RuntimeError(
             f"The fit was shared by {self.count} processes and cannot go on without all of "
             f"them: {told}"

@@ -185,13 +185,17 @@ class Processes(Group):
     def sum_gradients(self, parameters):
         """Sum the gradients over the processes; None in all of them stays None."""
         parameters = [p for p in parameters if p.requires_grad]
-        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad.to_dense() for p in parameters]
         known = torch.tensor([float(p.grad is not None) for p in parameters]).to(grads[0].device)
         self._update([*grads, known], dist.all_reduce)
         for parameter, grad, n_known in zip(parameters, grads, known, strict=True):
             # Only for a gradient that is not here does the processor wait for a GPU.
-            if parameter.grad is None and n_known > 0:
-                parameter.grad = grad
+            if parameter.grad is None:
+                if n_known > 0:
+                    parameter.grad = grad
+            elif parameter.grad.is_sparse:
+                # Some optimizers take no dense ones where these are sparse, or update other rows.
+                parameter.grad = grad.to_sparse(parameter.grad.sparse_dim())
 
     @torch.no_grad()
     def average_statistics(self, module):
@@ -207,13 +211,19 @@ class Processes(Group):
     def agree(self, *modules):
         """Take over the parameters and buffers of the first process."""
         tensors = [t.data for m in modules for t in (*m.parameters(), *m.buffers())]
-        self._update(tensors, dist.broadcast, src=0)
+        dense = [_entries(t) for t in tensors if t.layout is torch.strided]
+        self._update(dense, dist.broadcast, as_bytes=True, src=0)
+        for tensor in tensors:
+            if tensor.layout is not torch.strided:
+                tensor.copy_(self.first(tensor.cpu()))
 
-    def _update(self, tensors, collective, **params):
+    def _update(self, tensors, collective, as_bytes=False, **params):
         """Apply a collective to tensors in place, many at once."""
         for bucket in _buckets(tensors):
             flat = torch.cat([t.reshape(-1) for t in bucket])
-            self._send_tensors(collective, flat, device=flat.device, **params)
+            # Not every backend sends every type.
+            sent = flat.view(torch.uint8) if as_bytes else flat
+            self._send_tensors(collective, sent, device=flat.device, **params)
             for tensor, value in zip(bucket, flat.split([t.numel() for t in bucket]), strict=True):
                 tensor.copy_(value.view_as(tensor))
 
@@ -265,7 +275,7 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx, own, sizes, processes):
         ctx.sizes, ctx.rank, ctx.shape = sizes, processes.rank, own.shape
-        # As bytes: not every backend sends every type.
+        # As bytes, as in `_update`.
         rows = own.reshape(len(own), -1).contiguous().view(torch.uint8)
         padded = rows.new_zeros(max(sizes), rows.shape[1])
         padded[: len(rows)] = rows
@@ -293,6 +303,14 @@ def refuse_divided(module, name):
                     "one device is trained by its own engine (FSDP, DeepSpeed) with a loss of "
                     "sksetvalued.losses, and its scores go to a rule of sksetvalued.rules."
                 )
+
+
+def _entries(tensor):
+    """Return the view of an expanded tensor that has each of its entries once."""
+    for dim, stride in enumerate(tensor.stride()):
+        if stride == 0:
+            tensor = tensor.narrow(dim, 0, min(tensor.shape[dim], 1))
+    return tensor
 
 
 def _buckets(tensors):
