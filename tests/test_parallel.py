@@ -19,6 +19,7 @@ from skorch.callbacks import Callback, EarlyStopping
 from torch import distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
+from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from sksetvalued import (
     AverageKClassifier,
@@ -522,6 +523,46 @@ def test_a_forked_process_is_not_one_of_the_group(pair):
 
 
 # -- refusals -----------------------------------------------------------------------------------
+
+
+class Attributes(torch.utils.data.Dataset):
+    """Samples of one label in turn, with attributes as the data sets of torchvision have."""
+
+    def __init__(self, **attributes):
+        vars(self).update(attributes)
+
+    def __len__(self):
+        return 100
+
+    def __getitem__(self, i):
+        return torch.from_numpy(X[i]).float(), i % 10
+
+
+def fit_other_dataset(kind):
+    rank = dist.get_rank()
+    if kind == "positions":
+        rows = np.arange(100) + 100 * rank
+        labels = torch.arange(200) % 10
+        dataset = Subset(TensorDataset(torch.from_numpy(X[:200]), labels), rows.tolist())
+        dataset = ConcatDataset([dataset])
+    elif kind == "data":
+        dataset = Attributes(data=X[rank : rank + 100])
+    else:
+        first = 100 * rank if kind == "files" else 0
+        pairs = [(f"machine{rank}/{first + i}.png", i % 10) for i in range(100)]
+        dataset = Attributes(samples=pairs)
+    return TopKClassifier(2, **COMMON).fit(dataset).n_iter_
+
+
+@pytest.mark.parametrize("kind", ["positions", "data", "files"])
+def test_shards_of_a_dataset_with_the_same_labels_are_refused(pair, kind):
+    for error in pair.each(fit_other_dataset, kind):
+        with pytest.raises(ValueError, match="differ in X:"):
+            raise error
+
+
+def test_the_folder_of_a_dataset_may_differ(pair):
+    assert pair(fit_other_dataset, "folder") == [3, 3]
 
 
 def fit_other(what):

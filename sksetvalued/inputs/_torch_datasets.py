@@ -1,6 +1,7 @@
 """Samples of a torch Dataset."""
 
 import math
+import os
 from numbers import Number
 
 import numpy as np
@@ -58,10 +59,7 @@ class DatasetInputs(SampleInputs):
         return batch if batch.dtype == torch.uint8 and batch.ndim > 2 else batch.float()
 
     def parts(self):
-        """Return the samples of a TensorDataset; of others the class and the length."""
-        if type(self.dataset) is TensorDataset:
-            return [self.dataset.tensors[0], self.indices]
-        return [type(self.dataset).__qualname__, str(len(self.dataset)), self.indices]
+        return [*_told(self.dataset), self.indices]
 
     def describe(self, position):
         return f"item {position} of {type(self.dataset).__name__}"
@@ -72,6 +70,35 @@ class DatasetInputs(SampleInputs):
             raise TypeError(_parts_remedy(f"{self.describe(position)} has {len(item)} parts"))
         # A namedtuple or list of one is a sample without its label.
         return item[0] if isinstance(item, tuple | list) else item
+
+
+def _told(dataset):
+    """Return what tells a Dataset from others without reading its items.
+
+    That is the class and the length, the positions in Subsets, and samples, or the names of their
+    files, where they are kept in the attributes that the data sets of torchvision have.
+    """
+    told = [type(dataset).__qualname__, str(len(dataset))]
+    if isinstance(dataset, Subset):
+        return [*told, np.asarray(dataset.indices), *_told(dataset.dataset)]
+    if isinstance(dataset, ConcatDataset):
+        return [*told, *map(_told, dataset.datasets)]
+    if type(dataset) is TensorDataset:
+        return [*told, dataset.tensors[0]]
+    data = getattr(dataset, "data", None)
+    plain = isinstance(data, np.ndarray) and not data.dtype.hasobject
+    if (plain or torch.is_tensor(data)) and data.ndim and len(data) == len(dataset):
+        told.append(data)
+    for name in PAIR_ATTRIBUTES:
+        pairs = getattr(dataset, name, None)
+        if isinstance(pairs, list) and len(pairs) == len(dataset) and all(map(_is_file, pairs)):
+            # Where the folder is may differ between machines.
+            told += [os.path.basename(path) for path, *_ in pairs]
+    return told
+
+
+def _is_file(pair):
+    return isinstance(pair, tuple) and bool(pair) and isinstance(pair[0], str | os.PathLike)
 
 
 def _parts_remedy(what):
