@@ -94,7 +94,7 @@ def _in_group():
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
         return False
     if dist.group.WORLD is _inherited:
-        return False
+        return False  # in a process that was forked from one of the group
     # Jobs of joblib are fits of their own, in whichever process or thread they run.
     backend, _ = joblib.parallel.get_active_backend()
     return not backend.nesting_level
