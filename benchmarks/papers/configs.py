@@ -6,7 +6,10 @@ from .later import LATER
 # Training that every contender searches over, with its own parameters on top.
 SEARCH = {"lr": [1e-3, 3e-3, 1e-2], "max_epochs": [10, 25], "weight_decay": [0.01, 1.0]}
 
-AS_IT_IS = {"default": Contender({}, grid=None)}
+#: What an estimator gives as it is, and what it gave when its defaults were those of the papers.
+AS_IT_IS = {"default": Contender({}, grid=None, as_it_is=True)}
+FORMER = {"former default": Contender({}, grid=None)}
+FORMER_MARGINS = {"former default, max_margin=0.2": Contender({"max_margin": 0.2}, grid=None)}
 AVERAGE_K = {
     "cross_entropy": Contender({"loss": "cross_entropy"}, uses_k=False),
     "multi_label_head": Contender(
@@ -27,6 +30,7 @@ AVERAGE_K = {
         {"loss_params": [{"epsilon": e} for e in (0.1, 0.3, 1.0, 3.0)]},
         rules=("average_k_sigmoid",),
     ),
+    **FORMER,
     **AS_IT_IS,
 }
 
@@ -57,8 +61,9 @@ TAIL = {
         {"loss": "noised_hinge"},
         {"epsilon": [0.01, 0.1, 1.0], "max_margin": [0.2, 0.5], "scale": [20, 50]},
     ),
+    **FORMER,
+    **FORMER_MARGINS,
     **AS_IT_IS,
-    "default, max_margin=0.2": Contender({"max_margin": 0.2}, grid=None),
 }
 
 # Small networks that train in seconds. Every loss has two numbers of epochs, and two values of a
@@ -83,7 +88,7 @@ NOISE = {
         {"loss": "noised_hinge", "n_noise_samples": 10}, LR | {"epsilon": [0.2, 1.0]}
     ),
 }
-CROSS_ENTROPY_AS_IT_IS = {
+FORMER_CROSS_ENTROPY = {
     "cross_entropy, nothing tuned": Contender({"loss": "cross_entropy"}, grid=None, uses_k=False)
 }
 IMAGE_TAIL = {
@@ -101,8 +106,8 @@ IMAGE_TAIL = {
     "noised_imbalanced": Contender(
         {"loss": "noised_hinge", "max_margin": 0.2, "epsilon": 0.1}, LR | {"scale": [20, 50]}
     ),
-    **AS_IT_IS,
-    "default, max_margin=0.2": Contender({"max_margin": 0.2}, grid=None),
+    **FORMER,
+    **FORMER_MARGINS,
 }
 ALPHAS = (1e-3, 0.01, 0.1, 1.0, 10.0, 100.0, 1e3)
 BATCHES = (8, 32, 128, 770)
@@ -118,7 +123,7 @@ AVERAGE_K_TAIL = {
     "noised_hinge": Contender(
         {"loss": "noised_hinge"}, LR | {"loss_params": [{"epsilon": e} for e in (0.3, 1.0)]}
     ),
-    **AS_IT_IS,
+    **FORMER,
 }
 CIFAR_TAIL = {
     "name": "cifar100_pack", "n_classes": 50, "imbalance": 50, "largest": 200, "n_val": 20
@@ -146,7 +151,7 @@ PLANTNET_RECIPE = SGD | {
 
 def label_noise(title, data, seeds):
     """Return an experiment on images whose labels are redrawn within groups of five classes."""
-    untuned = AS_IT_IS | (CROSS_ENTROPY_AS_IT_IS if data["noise"] == 0.4 else {})
+    untuned = FORMER | (FORMER_CROSS_ENTROPY | AS_IT_IS if data["noise"] == 0.4 else {})
     return Experiment(
         title=title,
         data=data,
@@ -162,13 +167,13 @@ def label_noise(title, data, seeds):
     )
 
 
-def image_tail(title, data, ks, seeds=10):
-    """Return an experiment on images with a long tail."""
+def image_tail(title, data, ks, seeds=10, others=None):
+    """Return an experiment on images with a long tail, and with other contenders."""
     return Experiment(
         title=title,
         data=data,
         estimator="top_k",
-        contenders=IMAGE_TAIL,
+        contenders=IMAGE_TAIL | (others or {}),
         ks=ks,
         rules=("top_k", "top_k_macro"),
         average="macro",
@@ -180,7 +185,7 @@ def image_tail(title, data, ks, seeds=10):
 
 
 def average_k_tail(title, data):
-    """Return an experiment on images with a long tail and sets of k classes on average."""
+    """Return the like with sets of k classes on average."""
     return Experiment(
         title=title,
         data=data,
@@ -274,6 +279,7 @@ EXPERIMENTS = {
         "A long tail imposed on 50 classes of CIFAR-100: from 200 images to 4",
         CIFAR_TAIL,
         (1, 3, 5),
+        others=AS_IT_IS,
     ),
     "long_tail_plantnet": image_tail(
         "The tail of Pl@ntNet-300K, at most 200 images, imposed on 50 classes of CIFAR-100",
@@ -498,7 +504,9 @@ NOT_COVERED = [
     "at even ranks, on images of CIFAR-100. ImageNet and ImageNet-LT: no configuration.",
     "Images of full size, and all classes on the tail: CIFAR-100 and Grocery Store are reduced "
     "to 16 x 16 pixels, tails are imposed on 50 classes of CIFAR-100, and networks are small "
-    "and train 8 or 16 epochs (what is not tuned, 50).",
+    "and train 8 or 16 epochs (with the former defaults, 50).",
+    "The estimators as they are on Grocery Store, on the tail of Pl@ntNet-300K, with other shares "
+    "of noise than 0.4, and for average-K on images.",
     "Average-K on the tails of Grocery Store and BANKING77.",
     "More than 5 seeds on Omniglot, where what is not tuned takes longer than 30 seconds, and on "
     "Grocery Store, where they are initial weights alone.",
@@ -563,6 +571,11 @@ CHANGES = [
     "their intervals were too wide to say anything.",
     "After all measurements the losses for top-k were given compiled kernels: rounding, and which "
     "random draws are made, differ since; their law does not.",
+    "The estimators got other defaults then, chosen on other data (`defaults.md`). What had been "
+    'called "default" is called "former default" since, also in the records; the new one was run '
+    "last, once for images. On the texts it was run twice: average-k had lost eight points on one "
+    "of ten seeds, as the search for the length of the training had ended too soon, which was "
+    "then mended, on other draws and data.",
 ]
 
 #: For trying the runner; the page leaves them out until they are run.

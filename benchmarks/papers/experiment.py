@@ -26,12 +26,15 @@ class Contender:
         Whether the training depends on k; if not, one fit serves all set sizes.
     rules : tuple of str
         Rules measured besides those of the experiment.
+    as_it_is : bool
+        Whether the training is that of the estimator now, and not that of former defaults.
     """
 
     params: dict
     grid: dict | None = field(default_factory=dict)
     uses_k: bool = True
     rules: tuple = ()
+    as_it_is: bool = False
 
 
 @dataclass(frozen=True)

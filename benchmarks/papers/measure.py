@@ -46,7 +46,8 @@ def _sigmoid_sets(clf, k, X_val, X):
 #: Training values of searched contenders where neither the experiment nor the search says other.
 UNLESS_SEARCHED = {"lr_schedule": None, "weight_decay": 0.01}
 
-#: Of all fits where nothing else is said: the defaults of the estimators when they were recorded.
+#: Of all fits where nothing else is said, but of estimators as they are now: the defaults when
+#: they were recorded.
 UNLESS_SAID = {"max_epochs": 50, "lr": 3e-3, "lr_schedule": "cosine"}
 LOSSES = {"top_k": "noised_hinge", "average_k": "two_head"}
 WEIGHT_DECAY = {"banking77": 0.1, "synthetic": 0.1}
@@ -90,20 +91,21 @@ def run_task(experiment, task, folder):
 
 def build(experiment, task):
     """Return the estimator of a task, unfitted."""
-    cls = ESTIMATORS[experiment.estimator]
-    name = experiment.data["name"]
-    params = {
-        **UNLESS_SAID,
-        "loss": LOSSES[experiment.estimator],
-        "weight_decay": WEIGHT_DECAY.get(name, 0.2),
-        "transform": image_transform(name),
-    }
+    cls, name = ESTIMATORS[experiment.estimator], experiment.data["name"]
+    contender = experiment.contenders[task["contender"]]
+    params = {"transform": image_transform(name)}
     if experiment.estimator == "average_k":
         params["calibration_fraction"] = None
-    if experiment.contenders[task["contender"]].grid is not None:
+    if not contender.as_it_is:
+        params |= {
+            **UNLESS_SAID,
+            "loss": LOSSES[experiment.estimator],
+            "weight_decay": WEIGHT_DECAY.get(name, 0.2),
+        }
+    if contender.grid is not None:
         params |= UNLESS_SEARCHED
     params |= experiment.fixed | task["params"]
-    if params.get("backbone", "convnet") in ("convnet", None):
+    if not contender.as_it_is and params.get("backbone", "convnet") in ("convnet", None):
         params["backbone_params"] = {"dropout": 0.0, **params.get("backbone_params", {})}
     return cls(task["k"] or experiment.ks[0], **params, random_state=task["seed"])
 
