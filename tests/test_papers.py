@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from sksetvalued import AverageKClassifier
+
 ROOT = Path(__file__).resolve().parents[1]
 if not (ROOT / "benchmarks" / "papers").is_dir():
     pytest.skip("the benchmarks are not part of an installed package", allow_module_level=True)
@@ -235,10 +237,13 @@ def test_no_fit_follows_the_defaults_of_the_estimators_after_it_was_recorded():
     assert UNLESS_SEARCHED | task["params"] == {
         name: params[name] for name in UNLESS_SEARCHED | task["params"]
     }
-    as_it_is = task | {"contender": "default", "params": {}}
+    former = task | {"contender": "former default", "params": {}}
     recorded = {"lr": 3e-3, "lr_schedule": "cosine", "weight_decay": 0.1, "max_epochs": 50}
-    params = build(experiment, as_it_is).get_params()
+    params = build(experiment, former).get_params()
     assert recorded == {name: params[name] for name in recorded}
+    as_it_is = build(experiment, former | {"contender": "default"})
+    own = {"k": as_it_is.k, "random_state": task["seed"], "calibration_fraction": None}
+    assert as_it_is.get_params() == AverageKClassifier(**own).get_params()
 
 
 def test_every_task_of_every_experiment_asks_for_an_estimator_that_exists():

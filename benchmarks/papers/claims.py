@@ -86,7 +86,7 @@ def _noise(text, printed, left, expected=BETTER, figure="coverage", experiments=
 
 def _untuned(text, printed, figure="coverage"):
     experiments = ("label_noise_omniglot_0.4", "label_noise_cifar100_0.4")
-    left, right = ("default", "top_k"), ("cross_entropy, nothing tuned", "top_k")
+    left, right = ("former default", "top_k"), ("cross_entropy, nothing tuned", "top_k")
     return Claim(text, printed, experiments, left, right, figure=figure)
 
 
