@@ -56,5 +56,17 @@ def test_one_that_was_measured_anew_is_not_mistaken_for_the_old_one(measured):
     gap = 100 * (outcomes["ours", 0].mean() - outcomes["theirs", 0].mean())
     assert difference(left, "ours", "theirs", "top_k", [0])[0] == pytest.approx(gap)
     left["ours"] = {0: {**anew, "apart": {}}}
-    with pytest.raises(ValueError, match="not compared row by row on split 0"):
-        difference(left, "ours", "theirs", "top_k", [0])
+    found, half = difference(left, "ours", "theirs", "top_k", [0])
+    expected = anew["coverage"]["top_k"] - runs["theirs"][0]["coverage"]["top_k"]
+    assert found == pytest.approx(expected)
+    assert np.isnan(half)
+
+
+def test_a_table_of_coverages_has_intervals(measured):
+    from benchmarks.defaults.report import compared
+
+    record, _ = measured
+    runs = {"top_k": {0: {**record("ours", 0), "apart": {}}}}
+    runs["logistic"] = {0: {**record("theirs", 0), "apart": {}}}
+    with pytest.raises(ValueError, match="top_k and logistic were not compared row by row on"):
+        compared({"digits": runs}, ["digits"], "top_k", "top_k")

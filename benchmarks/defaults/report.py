@@ -64,14 +64,16 @@ def mean(runs, name, column, seeds, field="coverage"):
 def difference(runs, left, right, column, seeds):
     """Return mean and half-width of the paired difference of two contenders, in percent.
 
-    Of macro coverages, nan for the half-width: records hold no classes of test rows.
+    Of macro coverages, nan for the half-width: records hold no classes of test rows. So too where
+    one of them was measured anew, without the rows of the other.
     """
-    if column.endswith("macro"):
+    by_row = not column.endswith("macro")
+    counts = [alone(runs, left, right, column, seed) for seed in seeds] if by_row else [None]
+    if None in counts:
         return mean(runs, left, column, seeds) - mean(runs, right, column, seeds), np.nan
     means, errors = [], []
-    for seed in seeds:
+    for seed, (more, fewer) in zip(seeds, counts, strict=True):
         n = runs[left][seed]["n"]
-        more, fewer = alone(runs, left, right, column, seed)
         means.append(100 * (more - fewer) / n)
         errors.append((1e4 * (more + fewer) / n - means[-1] ** 2) / (n - 1))
     return float(np.mean(means)), 1.96 * float(np.sqrt(np.sum(errors))) / len(seeds)
@@ -80,7 +82,8 @@ def difference(runs, left, right, column, seeds):
 def alone(runs, left, right, column, seed):
     """Return how many test rows the one contender covered and the other did not, both ways.
 
-    What a record says of another one that was measured anew since does not fit its coverage.
+    None where no record knows: what one says of another that was measured anew since does not fit
+    its coverage.
     """
     one, other = runs[left][seed], runs[right][seed]
     apart = round((one["coverage"][column] - other["coverage"][column]) / 100 * one["n"])
@@ -91,10 +94,7 @@ def alone(runs, left, right, column, seed):
     for counts in filter(None, found):
         if counts[0] - counts[1] == apart:
             return counts
-    raise ValueError(
-        f"{left} and {right} were not compared row by row on split {seed}: remove the records of "
-        "one of them, and measure it where `rows` has those of the other."
-    )
+    return None
 
 
 def shown(delta, half):
@@ -124,6 +124,11 @@ def compared(records, tasks, own, column):
             figures[same] = mean(runs, same, column, seeds)
         best = max(others, key=figures.get) if others else same
         delta, half = difference(runs, own, best, column, seeds)
+        if np.isnan(half) and not column.endswith("macro"):
+            raise ValueError(
+                f"{own} and {best} were not compared row by row on {task}: remove the records of "
+                "one of them, and measure it where `rows` has those of the other."
+            )
         columns["delta"].append(delta)
         cells = [f"{figures[n]:.1f}" if n in figures else "–" for n in (own, *OTHERS, same)]
         apart = shown(delta, half)
