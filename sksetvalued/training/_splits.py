@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import numpy as np
+import scipy.sparse as sp
 from skorch.helper import SliceDict
 
 from ..inputs import named_arrays
@@ -10,7 +11,8 @@ from ..inputs import named_arrays
 
 def with_rows(X):
     """Return samples of which rows can be taken: a mapping of arrays has a length of its own."""
-    if not isinstance(X, Mapping) or isinstance(X, SliceDict):
+    # A sparse matrix of the format "dok" is a dict.
+    if not isinstance(X, Mapping) or isinstance(X, SliceDict) or sp.issparse(X):
         return X
     return SliceDict(**named_arrays(X))
 
