@@ -217,9 +217,9 @@ def _batches(model, X, y, sample_weight, n_samples=None):
 
 def _n_samples(batch):
     """Return the number of samples of a batch, or of each part of it."""
-    if isinstance(batch, Mapping):
-        batch = next(iter(batch.values()), ())
-    return batch.shape[0] if hasattr(batch, "shape") else len(batch)
+    if hasattr(batch, "shape"):  # first, as a "dok" matrix is a mapping too
+        return batch.shape[0]
+    return len(next(iter(batch.values()), ()) if isinstance(batch, Mapping) else batch)
 
 
 def cross_val_predict_set(model, X, y, *, groups=None, cv=None, n_jobs=None, params=None):

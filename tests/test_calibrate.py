@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from joblib import parallel_config
 from sklearn.datasets import load_digits
@@ -129,6 +130,17 @@ def test_batches_of_data_loaders_are_their_samples(data, shape):
     assert len(labels) == len(X_new)
     (one,) = predict_set(model, iter([[X_new[0]]]))  # a list of one sample
     np.testing.assert_array_equal(one, expected[:1])
+
+
+@pytest.mark.parametrize("form", ["csr", "dok"])
+def test_batches_may_be_sparse(data, form):
+    X, y, X_new, _ = data
+    model = AverageKClassifier(2, max_epochs=1, random_state=0).fit(sp.csr_matrix(X), y)
+    expected = calibrate(model, sp.csr_matrix(X_new)).predict_set(X_new)
+    batches = [sp.csr_matrix(part).asformat(form) for part in np.array_split(X_new, 5)]
+    calibrate(model, X_new[:50])
+    sets = calibrate(model, iter(batches), n_samples=len(X_new)).predict_set(X_new)
+    np.testing.assert_array_equal(sets, expected)
 
 
 def test_sets_out_of_fold_are_those_of_each_fold(data):
