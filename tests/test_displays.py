@@ -219,6 +219,17 @@ def test_what_others_have_drawn_stays_where_it_is():
     np.testing.assert_array_equal(right.get_xticks(), np.arange(1, 11))
 
 
+def test_a_title_set_by_hand_stays():
+    _, p = scores()
+    ax = SetSizeDisplay.from_predictions(None, p > 0.2).ax_
+    assert ax.get_title()
+    SetSizeDisplay.from_predictions(None, p > 0.3, ax=ax)
+    assert not ax.get_title()  # it was of one of the two
+    ax.set_title("Two rules")
+    SetSizeDisplay.from_predictions(None, p > 0.4, ax=ax)
+    assert ax.get_title() == "Two rules"
+
+
 def test_set_sizes_from_an_estimator(fitted):
     model, X, y = fitted
     display = SetSizeDisplay.from_estimator(model, X)

@@ -184,7 +184,8 @@ class SetSizeDisplay:
             ax.bar(at, share, **style).of_set_sizes = True
         self._decorate(ax)
         if n_before:
-            ax.set_title("")
+            if ax.get_title() == getattr(ax.title, "of_set_sizes", None):
+                ax.set_title("")  # that of the first model
             ax.legend()
         else:
             self._describe(ax, mean, [GROUP_NAMES[g] for g in present])
@@ -207,7 +208,9 @@ class SetSizeDisplay:
     def _describe(self, ax, mean, group_names):
         """Say in the title and the legend of the only model what its bars are."""
         title = f"Average size {mean:.3g} classes"
-        ax.set_title(title if self.name is None else f"{self.name}: {title[0].lower()}{title[1:]}")
+        if self.name is not None:
+            title = f"{self.name}: {title[0].lower()}{title[1:]}"
+        ax.set_title(title).of_set_sizes = title
         if self.groups is not None:
             ax.legend(_histograms(ax), group_names, title="True class has")
 
