@@ -143,13 +143,16 @@ def test_what_a_module_keeps_of_a_prediction_may_be_trained_with():
 
 
 def test_gradients_of_embeddings_may_be_sparse():
-    def scores(sparse):
+    def fit(sparse, **params):
         body = Encoder()
         body.embed.sparse = sparse
-        clf = classifier(optimizer="sgd", lr=0.3).set_params(backbone=body)
-        return clf.fit(X, y).decision_function(X)
+        return classifier(**params).set_params(backbone=body).fit(X, y)
 
-    np.testing.assert_allclose(scores(sparse=True), scores(sparse=False), atol=1e-5)
+    fits = (fit(sparse, optimizer="sgd", lr=0.3) for sparse in (False, True))
+    np.testing.assert_allclose(*(clf.decision_function(X) for clf in fits), atol=1e-5)
+    for optimizer in ("adamw", torch.optim.SparseAdam):  # the second takes no dense ones
+        with pytest.raises(ValueError, match=r"optimizer=\w+ cannot make an up.*sparse=False"):
+            fit(True, optimizer=optimizer)
 
 
 class Exact(nn.Module):

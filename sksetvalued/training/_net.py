@@ -264,7 +264,17 @@ class SetNet(NeuralNet):
                 batch=batch,
                 training=True,
             )
-        self.optimizer_.step()
+        try:
+            self.optimizer_.step()
+        except RuntimeError as error:
+            if "sparse" not in str(error).lower():
+                raise
+            raise ValueError(
+                f"optimizer={type(self.optimizer_).__name__} cannot make an update. Embeddings "
+                "with sparse=True have sparse gradients, other layers dense ones: set "
+                "sparse=False in the backbone, or use an optimizer that takes both, for example "
+                f"torch.optim.SGD. ({error})"
+            ) from error
         self._notify_update()
 
     def _notify_update(self):
