@@ -218,6 +218,7 @@ def test_ranks_of_the_smoothed_hinge_are_a_weighted_sum():
         (lambda: LapSumLoss(4)(*draw(2, 4)), ValueError, r"k must lie in \(0, 4\)"),
         (lambda: MixedTopKLoss({1: 1})(*draw(2, 1)), ValueError, "at least two classes"),
         (lambda: SmoothedTopKHingeLoss(2, ranks=3), ValueError, "ranks must be pairs"),
+        (lambda: MixedTopKLoss(np.array(2)), ValueError, "ranks must be pairs"),
     ],
 )
 def test_bad_arguments_are_named(make, error, message):

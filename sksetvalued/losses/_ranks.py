@@ -11,10 +11,14 @@ def _is_row(pair):
     return isinstance(pair, tuple | list) or np.ndim(pair) == 1  # np.ndim breaks graphs of torch
 
 
+def _is_iterable(pairs):
+    return isinstance(pairs, Iterable) and not isinstance(pairs, str) and getattr(pairs, "ndim", 1)
+
+
 def _pairs(ranks):
     """Return the pairs of a rank and a weight, or raise."""
     pairs = ranks.items() if isinstance(ranks, Mapping) else ranks
-    if isinstance(pairs, Iterable) and not isinstance(pairs, str):
+    if _is_iterable(pairs):
         pairs = [tuple(pair) if _is_row(pair) else (pair,) for pair in pairs]
         if pairs and all(len(pair) == 2 for pair in pairs):
             return pairs

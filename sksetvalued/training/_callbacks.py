@@ -22,6 +22,8 @@ from skorch.callbacks import (
 from torch.nn.modules.batchnorm import _NormBase
 from torch.optim.lr_scheduler import MultiStepLR, OneCycleLR, ReduceLROnPlateau
 
+from .._checks import check_number
+
 
 def own_callback(callback):
     """Return a copy of a user's callback, so that fitting leaves parameters alone.
@@ -427,9 +429,9 @@ def lr_scheduler(lr_schedule, max_epochs, n_updates):
         _check_takes_optimizer(lr_schedule)
         return _Schedule(_FromOptimizer(lr_schedule))
     if isinstance(lr_schedule, dict):
-        return _multi_step(**lr_schedule)
+        return _multi_step(lr_schedule)
     if np.ndim(lr_schedule) == 1:
-        return _multi_step(milestones=lr_schedule)
+        return _multi_step({"milestones": lr_schedule})
     if np.ndim(lr_schedule) == 0 and lr_schedule == "cosine":
         return _Schedule("CosineAnnealingLR", T_max=max_epochs, last_epoch=-1)
     if lr_schedule == "averaged":
@@ -444,15 +446,24 @@ def lr_scheduler(lr_schedule, max_epochs, n_updates):
     )
 
 
-def _multi_step(**params):
+def _multi_step(params):
     """Return the callback of torch's MultiStepLR, or raise if its arguments have no meaning."""
     try:
         inspect.signature(MultiStepLR).bind("optimizer", **params)
     except TypeError as error:
-        raise ValueError(f"lr_schedule={params!r} is no dict for MultiStepLR: {error}.") from error
-    milestones = list(params["milestones"])
-    if not all(isinstance(m, Integral) and not isinstance(m, bool) and m > 0 for m in milestones):
         raise ValueError(
-            f"lr_schedule must hold epochs, as integers from 1, got {params['milestones']!r}."
+            f"lr_schedule={params!r} is no dict of arguments of MultiStepLR, such as "
+            f"{{'milestones': [10, 20], 'gamma': 0.1}}: {error}."
+        ) from error
+    check_number("gamma in lr_schedule", params.get("gamma", 0.1), 0, inclusive=True)
+    milestones = np.array(params["milestones"], dtype=object)
+    whole = (
+        isinstance(m, Integral) and not isinstance(m, bool) and m > 0 for m in milestones.flat
+    )
+    if milestones.ndim != 1 or not all(whole):
+        raise ValueError(
+            "lr_schedule must hold epochs, as a sequence of integers from 1, got "
+            f"{params['milestones']!r}."
         )
+    milestones = milestones.tolist()
     return _Schedule("MultiStepLR", **{"last_epoch": -1, **params, "milestones": milestones})
