@@ -1,5 +1,6 @@
 """Contenders of the benchmark of the defaults, compared row by row."""
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -19,14 +20,16 @@ def measured(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(ROOT)
     from benchmarks.defaults.measure import compare
 
-    rng, outcomes = np.random.default_rng(0), {}
+    rng, outcomes, places = np.random.default_rng(0), {}, itertools.count()
 
-    def record(name, seed):
-        hits = rng.random(200 + 100 * seed) < rng.random()
+    def record(name, seed, hits=None):
+        if hits is None:
+            hits = rng.random(200 + 100 * seed) < rng.random()
         outcomes[name, seed] = hits
         job = {"task": "digits", "contender": name, "seed": seed}
         apart = compare({"top_k": hits}, job, tmp_path)
-        return {"n": len(hits), "coverage": {"top_k": 100 * hits.mean()}, "apart": apart}
+        coverage = {"top_k": 100 * hits.mean()}
+        return {"n": len(hits), "coverage": coverage, "apart": apart, "place": next(places)}
 
     return record, outcomes
 
@@ -60,6 +63,17 @@ def test_one_that_was_measured_anew_is_not_mistaken_for_the_old_one(measured):
     expected = anew["coverage"]["top_k"] - runs["theirs"][0]["coverage"]["top_k"]
     assert found == pytest.approx(expected)
     assert np.isnan(half)
+
+
+def test_rows_of_one_that_was_measured_anew_count_even_where_it_covers_as_many(measured):
+    from benchmarks.defaults.report import difference
+
+    record, outcomes = measured
+    record("theirs", 0)
+    ours = record("ours", 0)
+    theirs = record("theirs", 0, outcomes["ours", 0])
+    runs = {"ours": {0: ours}, "theirs": {0: theirs}}
+    assert difference(runs, "ours", "theirs", "top_k", [0]) == (0, 0)
 
 
 def test_a_table_of_coverages_has_intervals(measured):

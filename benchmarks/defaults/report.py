@@ -44,11 +44,11 @@ is a single `LogisticRegression` (C=10 on texts, 1 on tables), without a search.
 
 
 def load(path):
-    """Return the records of a stage by task, contender and seed."""
+    """Return the records of a stage by task, contender and seed, each with its `place` in time."""
     records = defaultdict(lambda: defaultdict(dict))
-    for record in ResultFile(path).records().values():
+    for place, record in enumerate(ResultFile(path).records().values()):
         task = record["task"]
-        records[task["task"]][task["contender"]][task["seed"]] = record
+        records[task["task"]][task["contender"]][task["seed"]] = {**record, "place": place}
     return records
 
 
@@ -82,19 +82,16 @@ def difference(runs, left, right, column, seeds):
 def alone(runs, left, right, column, seed):
     """Return how many test rows the one contender covered and the other did not, both ways.
 
-    None where no record knows: what one says of another that was measured anew since does not fit
-    its coverage.
+    None where that is not known: of two records only the later saw the rows of both, and what it
+    saw of a contender that is not the one of the other record does not fit its coverage.
     """
     one, other = runs[left][seed], runs[right][seed]
+    if one["place"] > other["place"]:
+        counts = one["apart"].get(right, {}).get(column)
+    else:
+        counts = other["apart"].get(left, {}).get(column, [])[::-1]
     apart = round((one["coverage"][column] - other["coverage"][column]) / 100 * one["n"])
-    found = [
-        one["apart"].get(right, {}).get(column),
-        other["apart"].get(left, {}).get(column, [])[::-1],
-    ]
-    for counts in filter(None, found):
-        if counts[0] - counts[1] == apart:
-            return counts
-    return None
+    return counts if counts and counts[0] - counts[1] == apart else None
 
 
 def shown(delta, half):
