@@ -185,7 +185,7 @@ def sizes(results):
                 gap(draws, "average-k", "backward", "micro", n_at_once),
                 f"{promised:.1f} of {covered:.1f}",
                 gap(draws, "cardinality, rival", "cardinality", "micro", n_at_once),
-                gap(draws, "cardinality, rival", "cardinality", "size", 1, digits=2),
+                gap(draws, "cardinality, rival", "cardinality", "size", len(results), digits=2),
             ]
         )
     header = ["model, tail", "average-k - top-k", "average-k - backward", "backward promises"]
