@@ -1,5 +1,6 @@
 """Exported graphs against the estimators and rules they come from."""
 
+import copy
 import json
 import subprocess
 import sys
@@ -415,6 +416,33 @@ def test_a_file_with_one_wrong_set_of_five_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("sksetvalued.deploy._pipelines.predict_set", lambda *args: sets)
     with pytest.raises(ValueError, match=r"for 1 of the 5 samples.*CalibratedClassifierCV"):
         export(plug_in, tmp_path / "model.onnx", X=X[:5])
+    assert not (tmp_path / "model.onnx").exists()
+
+
+def test_a_file_with_other_scores_is_refused(tmp_path, monkeypatch):
+    pytest.importorskip("onnxruntime", reason="extra 'onnx' is not installed")
+    skl2onnx = pytest.importorskip("skl2onnx", reason="extra 'onnx' is not installed")
+    plug_in = PlugInClassifier(LogisticRegression(max_iter=300), TopK(2)).fit(X, y)
+    written = skl2onnx.to_onnx
+
+    def flatter(model, *args, **params):
+        """Write the probabilities of another model, of the same sets."""
+        model = copy.copy(model)
+        model.estimator_ = copy.copy(model.estimator_)
+        model.estimator_.coef_ = 0.9 * model.estimator_.coef_
+        model.estimator_.intercept_ = 0.9 * model.estimator_.intercept_
+        return written(model, *args, **params)
+
+    monkeypatch.setattr("skl2onnx.to_onnx", flatter)
+    with pytest.raises(ValueError, match="gives other scores than its classifier"):
+        export(plug_in, tmp_path / "model.onnx", X=X)
+
+    def cannot(*args, **params):
+        raise AttributeError("no attribute 'encode'")
+
+    monkeypatch.setattr("skl2onnx.to_onnx", cannot)
+    with pytest.raises(ValueError, match=r"skl2onnx cannot write .* of PlugInC.*'encode'"):
+        export(plug_in, tmp_path / "model.onnx", X=X)
     assert not (tmp_path / "model.onnx").exists()
 
 

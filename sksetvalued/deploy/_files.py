@@ -46,15 +46,15 @@ def export(model, path, *, dtype=None, X=None):
         Some samples, needed for a Pipeline with several steps and for a
         :class:`~sksetvalued.PlugInClassifier` around a classifier of scikit-learn: skl2onnx
         writes these, and reads from `X` the types of the inputs. ``.onnx`` only. Where ONNX
-        Runtime is installed, the sets of `X` are compared with those of `predict_set`. Columns of
-        a DataFrame are inputs of their own.
+        Runtime is installed, the sets of `X` are compared with those of `predict_set`, and the
+        scores with those of the classifier. Columns of a DataFrame are inputs of their own.
 
     Raises
     ------
     TypeError, ValueError
         What cannot be exported, such as labels that are dates, is refused before any work; the
         message says what to do. Nothing is written where more than one in a hundred of the sets
-        of `X` are others.
+        or scores of `X` are others.
     ImportError
         ``.onnx`` without the packages that write it.
     FileNotFoundError

@@ -33,6 +33,8 @@ OPSET = 18
 SINGLE_PRECISION = 2.0**-20
 #: Share of sets that rounding may change, as of scores that lie at a threshold.
 MOST_OTHERS = 0.01
+#: How far single precision may take scores from those in Python, as a part of the largest.
+MOST_OFF = 1e-3
 #: The words of scikit-learn's text vectorizers, in two languages of regular expressions: skl2onnx
 #: would take words of ASCII letters only.
 WORDS = CountVectorizer().token_pattern
@@ -235,7 +237,15 @@ def pipeline_graph(model, X):
     for step in filter(_splits_words, _steps_inside(active)):
         options[id(step)] = {"tokenexp": ONNX_WORDS}
     opsets = {"": OPSET, "ai.onnx.ml": 3}
-    graph = to_onnx(active, _one_sample(X), target_opset=opsets, options=options)
+    try:
+        graph = to_onnx(active, _one_sample(X), target_opset=opsets, options=options)
+    except NotImplementedError:  # of ours
+        raise
+    except (AttributeError, RuntimeError) as error:
+        raise ValueError(
+            f"skl2onnx cannot write some part of {type(model).__name__}: {error}. Replace it, or "
+            "predict in Python."
+        ) from error
     # Of a plug-in, the label and the probabilities of the classifier inside come out as well.
     named = [output for output in graph.graph.output if output.name in ("sets", "scores")]
     del graph.graph.output[:]
@@ -287,27 +297,41 @@ def _check_sets_agree(graph, model, X):
         given = {graph.graph.input[0].name: _as_columns(X)}
     try:
         runtime = onnxruntime.InferenceSession(graph.SerializeToString())
-        (sets,) = runtime.run(["sets"], given)
+        sets, scores = runtime.run(["sets", "scores"], given)
     except Exception as error:
         warn_caller(
             f"ONNX Runtime cannot run the file here: {error}. A machine that has what is missing "
             "may; and single precision, X.astype('float32'), has more operators than double."
         )
         return
-    wrong = (sets != predict_set(model, X)).any(axis=1)
-    if wrong.mean() > MOST_OTHERS:
-        remedy = (
-            "wrap the classifier in sklearn.calibration.CalibratedClassifierCV, whose "
-            "probabilities skl2onnx knows, or predict in Python"
-        )
-        if isinstance(model, Pipeline):
-            remedy = (
-                "export the last step by itself, as model[-1], and run the others in Python; or "
-                "replace the step"
+    for name, wrong in (
+        ("sets than predict_set", (sets != predict_set(model, X)).any(axis=1)),
+        ("scores than its classifier", _are_others(scores, *unwrap(model, X))),
+    ):
+        if wrong.mean() > MOST_OTHERS:
+            raise ValueError(
+                f"the ONNX graph of {type(model).__name__} gives other {name} for {wrong.sum()} "
+                f"of the {len(wrong)} samples in X: skl2onnx writes some step in another way, or "
+                "rounds scores at a threshold. Give more samples, of which one in "
+                f"{round(1 / MOST_OTHERS)} may differ; {_remedy(model)}."
             )
-        raise ValueError(
-            f"the ONNX graph of {type(model).__name__} gives other sets than predict_set for "
-            f"{wrong.sum()} of the {len(wrong)} samples in X: skl2onnx writes some step in "
-            f"another way, or rounds scores at a threshold. Give more samples, of which one in "
-            f"{round(1 / MOST_OTHERS)} may differ; {remedy}."
+
+
+def _are_others(scores, model, X):
+    """Return which scores of samples are not those of the classifier inside a plug-in."""
+    if not isinstance(model, PlugInClassifier) or has_network(model):
+        return np.zeros(len(scores), dtype=bool)
+    expected, _ = model._scores_and_scale(model.estimator_, X)
+    return (np.abs(scores - expected) > MOST_OFF * np.abs(expected).max()).any(axis=1)
+
+
+def _remedy(model):
+    if isinstance(model, Pipeline):
+        return (
+            "export the last step by itself, as model[-1], and run the others in Python; or "
+            "replace the step"
         )
+    return (
+        "wrap the classifier in sklearn.calibration.CalibratedClassifierCV, whose probabilities "
+        "skl2onnx knows, or predict in Python"
+    )
