@@ -258,6 +258,22 @@ def test_epoch_scoring_scores_the_estimator_of_the_epoch(cls, data):
     assert history[best, "log"] == pytest.approx(-log_loss(y[held], clf.predict_proba(X[held])))
 
 
+@pytest.mark.parametrize("warm_start", [False, True])
+def test_a_scorer_sees_the_epochs_so_far(warm_start, data):
+    seen = []
+
+    def count(clf, X, y):
+        seen.append((clf.n_iter_, len(clf.history_), "train_loss" in clf.history_[-1]))
+        return clf.n_iter_
+
+    callbacks = [EpochScoring(count, on_train=True, name="count")]
+    clf = classifier(max_epochs=2, warm_start=warm_start, callbacks=callbacks)
+    clf.fit(*data).fit(*data)
+    epochs = [1, 2, 3, 4] if warm_start else [1, 2, 1, 2]
+    assert seen == [(n, n, True) for n in epochs]
+    assert clf.history_[:, "count"] == epochs[-clf.n_iter_ :]
+
+
 class OwnScoring(EpochScoring):
     """Score without held-out samples."""
 

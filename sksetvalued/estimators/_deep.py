@@ -437,13 +437,17 @@ class DeepEstimator(TakesSamples, BaseEstimator):
                 self.net_.optimizer_ = None
             self._run(net, train, valid, epochs, keep, lent)
         net.estimator = None
+        self._hold(net)
+        if net.interrupted_:
+            self._report_interrupt(net, self.n_iter_ - n_before, math.ceil(epochs))
+        return self
+
+    def _hold(self, net):
+        """Set the attributes that a trained net gives."""
         self.net_ = net
         self.instruction_set_ = instruction_set()
         self.history_ = net.history
         self.n_iter_ = len(net.history)
-        if net.interrupted_:
-            self._report_interrupt(net, self.n_iter_ - n_before, math.ceil(epochs))
-        return self
 
     @contextmanager
     def _randomness(self, continued, lent):
@@ -624,7 +628,8 @@ class DeepEstimator(TakesSamples, BaseEstimator):
     def _as_of(self, net, inputs):
         """Return the estimator around a net in training, calibrated on `inputs`, to score it."""
         model = copy.copy(self)
-        model.net_, model.history = net, net.history
+        model._hold(net)
+        model.history = net.history  # of a scoring that was written for nets of skorch
         return model
 
     def _searches_epochs(self, resume):
