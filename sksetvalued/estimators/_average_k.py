@@ -223,17 +223,19 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
 
     _loss_parameters = ("alpha", "cross_entropy", "ranks", "label_smoothing")
 
+    def _search_gives_scores(self, resume):
+        """Return whether the threshold can be set by samples that a search holds out."""
+        return self._searches_epochs(resume) and not self.rule_.requires_held_out
+
     def _calibration_share(self, resume):
         if self.calibration_fraction != "auto":
             return self.calibration_fraction
-        spare = self._searches_epochs(resume) and not self.rule_.requires_held_out
-        return None if spare else CALIBRATION_SHARE
+        return None if self._search_gives_scores(resume) else CALIBRATION_SHARE
 
     def _calibration_folds(self, resume):
         folds, auto = self.calibration_folds, self.calibration_fraction == "auto"
         if folds == "auto":
-            spare = self._searches_epochs(resume) and not self.rule_.requires_held_out
-            return FOLDS if auto and spare else None
+            return FOLDS if auto and self._search_gives_scores(resume) else None
         if folds is not None and not auto:
             raise ValueError(
                 f"calibration_folds={folds} and calibration_fraction="

@@ -223,9 +223,6 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
         searches = self._searches_epochs(resume)
         monitored = self.validation_fraction or (HELD_OUT if searches else None)
         train, held, valid = self._split(y, monitored)
-        epochs = None if self.max_epochs == "auto" else self.max_epochs
-        if epochs is None and resume is not None:
-            epochs = self._found_epochs
         data, monitoring = self._training_set(inputs, y, weight, train, True), None
         if valid is not None:
             monitoring = self._training_set(inputs, y, weight, self._few_enough(valid), False)
@@ -237,6 +234,7 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
                 data = self._training_set(inputs, y, weight, train, True)
                 self._train(data, None, self._n_outputs, best.best_epoch_, None, checkpoint)
         else:
+            epochs = self._epochs_asked_for(resume)
             self._train(data, monitoring, self._n_outputs, epochs, resume, checkpoint)
         return train if held is None and self._uses_threshold() else held
 

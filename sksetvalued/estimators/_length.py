@@ -45,10 +45,16 @@ class SearchedLength:
         That takes weights that are as good after any epoch as those of a training that ends there.
         """
         schedule = self._schedule()
-        open_ended = schedule is None or (isinstance(schedule, str) and schedule == "averaged")
+        open_ended = schedule is None or is_named(schedule, "averaged")
         open_ended &= training.scheduler_of(self.callbacks) is None
         auto = self.max_epochs == "auto" and self._recipe.searched
         return auto and open_ended and resume is None
+
+    def _epochs_asked_for(self, resume):
+        """Return the epochs asked for, or found by the fit that this one goes on with, or None."""
+        if self.max_epochs != "auto":
+            return self.max_epochs
+        return None if resume is None else self._found_epochs
 
     def _search(self, train, valid):
         """Train on a part of the data; return the callback that knows the epoch that was best.
@@ -165,9 +171,7 @@ class LabelLength(SearchedLength):
                 )
             train, valid = train[kept], train[out]
             valid = self._training_set(inputs, target, weight, self._few_enough(valid), False)
-        epochs = None if self.max_epochs == "auto" else self.max_epochs
-        if epochs is None and resume is not None:
-            epochs = self._found_epochs
+        epochs = self._epochs_asked_for(resume)
         folds, seen = [], None
         if n_folds is not None:
             splits = folds_per_class(target[train], n_folds, random_state)
