@@ -1,7 +1,5 @@
 """The single-label deep classifiers: labels, sets and probabilities from one score per class."""
 
-import functools
-import inspect
 from numbers import Real
 
 import numpy as np
@@ -38,12 +36,6 @@ MIXTURE_CONSTRAINTS = {
 
 #: Parameters of a mixture that have no effect at a weight of its cross-entropy.
 IDLE = {0: ("alpha", "label_smoothing"), 1: ("epsilon", "n_noise_samples", "ranks")}
-
-
-@functools.cache
-def parameters_of(cls):
-    """Return the names of the parameters of a class, found once."""
-    return frozenset(inspect.signature(cls).parameters)
 
 
 class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEstimator):
@@ -177,7 +169,7 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
         """Return the inputs, the labels and the weights, without samples of weight zero."""
         inputs = self._check_inputs(X, reset, training=True)
         if y is None and inputs.kind == "dataset":
-            y = self._dataset_targets(X)
+            y = dataset_targets(X)
         elif isinstance(X, Dataset):
             check_pairs(X)
         if y is None:
@@ -192,9 +184,6 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
             kept = np.flatnonzero(weight)
             inputs, y, weight = inputs.subset(kept), y[kept], weight[kept]
         return inputs, y, weight
-
-    def _dataset_targets(self, X):
-        return dataset_targets(X)
 
     def _encode(self, y):
         """Return class indices; every label must be among `classes_`."""
@@ -330,19 +319,20 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
 
     def _build_rule(self, cls, **params):
         """Return a rule for log-probabilities, with `rule_params` on top of `params`."""
-        own = self.rule_params or {}
-        if not isinstance(own, dict):
+        given = self.rule_params or {}
+        if not isinstance(given, dict):
             raise TypeError(
-                f"rule_params must be a dict of arguments of {cls.__name__} or None, got {own!r}."
+                f"rule_params must be a dict of arguments of {cls.__name__} or None, got "
+                f"{given!r}."
             )
-        known = parameters_of(cls) - {*params, "log_scores"}
-        unknown = sorted(set(own) - known)
+        known = training.parameters_of(cls) - {*params, "log_scores"}
+        unknown = sorted(set(given) - known)
         if unknown:
             raise ValueError(
                 f"rule_params has keys that cannot be set there: {unknown}; {cls.__name__} "
                 f"accepts {sorted(known)}."
             )
-        return cls(**{"prior": self._prior, **params, **own}, log_scores=True)
+        return cls(**{"prior": self._prior, **params, **given}, log_scores=True)
 
     def _new_rule(self):
         """Validate the rule's parameters, before time is spent on training."""

@@ -1,9 +1,10 @@
 """Known transforms of torchvision by their parameters, for files that hold no code."""
 
-import inspect
 import math
 
 import torch
+
+from ..training import parameters_of
 
 #: What a file may name, of ``torchvision.transforms`` and its ``v2``.
 NAMES = {
@@ -52,7 +53,7 @@ def described(transform):
     kind = next((k for k in _kinds(cls.__name__) if _class(k) is cls), None)
     if kind is None or _has_hooks(transform):
         raise NotKnown(f"{transform!r:.200}, which is none of the transforms that files know")
-    params = {name: _plain(getattr(transform, name)) for name in sorted(_arguments(cls))}
+    params = {name: _plain(getattr(transform, name)) for name in sorted(parameters_of(cls))}
     if kind == "preset.ImageClassification":
         # It puts these into lists.
         params |= {name: params[name][0] for name in ("crop_size", "resize_size")}
@@ -73,7 +74,7 @@ def _is_rebuilt(transform, kind, params):
         other = rebuilt(kind, params)
     except (TypeError, ValueError):
         return False
-    names = _arguments(type(transform))
+    names = parameters_of(type(transform))
     return all(_plain(getattr(other, n)) == _plain(getattr(transform, n)) for n in names)
 
 
@@ -88,7 +89,7 @@ def rebuilt(kind, params):
     if not isinstance(kind, str) or kind not in _kinds(kind.partition(".")[2]):
         raise NotKnown(f"an unknown transform {kind!r:.50}")
     cls = _class(kind)
-    if not isinstance(params, dict) or not params.keys() <= _arguments(cls):
+    if not isinstance(params, dict) or not params.keys() <= parameters_of(cls):
         raise NotKnown(f"a malformed transform {kind}")
     _check(kind, params)
     return cls(**{name: _made(name, value) for name, value in params.items()})
@@ -105,10 +106,6 @@ def _class(kind):
 
     version, _, name = kind.partition(".")
     return getattr({"v1": transforms, "v2": v2, "preset": _presets}[version], name, None)
-
-
-def _arguments(cls):
-    return set(inspect.signature(cls).parameters)
 
 
 def _has_hooks(transform):

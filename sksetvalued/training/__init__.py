@@ -8,7 +8,7 @@ from ._callbacks import (
     copied_callbacks,
     scorers_of_held_out,
 )
-from ._criterion import CriterionAdapter, accepts, make_criterion, take_learned
+from ._criterion import CriterionAdapter, accepts, make_criterion, parameters_of, take_learned
 from ._data import (
     StreamSet,
     TrainingSet,
@@ -25,7 +25,6 @@ from ._recipes import HELD_OUT, is_perceptron, most_epochs, recipe
 from ._setup import (
     TrainingOptions,
     check_net_params,
-    make_callbacks,
     make_net,
     resolve_batch_size,
     resolve_device,
@@ -61,11 +60,11 @@ __all__ = [
     "folds_per_class",
     "iter_outputs",
     "make_batches",
-    "make_callbacks",
     "make_criterion",
     "make_net",
     "most_epochs",
     "over_processes",
+    "parameters_of",
     "recipe",
     "refuse_divided",
     "resolve_batch_size",

@@ -277,9 +277,10 @@ def accepts(loss, argument, targets="label"):
     if isinstance(loss, str):
         loss = _by_name(loss, targets)
     is_class = inspect.isclass(loss) and issubclass(loss, nn.Module)
-    return is_class and argument in _arguments(loss)
+    return is_class and argument in parameters_of(loss)
 
 
 @functools.lru_cache(maxsize=64)
-def _arguments(cls):
+def parameters_of(cls):
+    """Return the names of the parameters of a class, found once."""
     return frozenset(inspect.signature(cls).parameters)
