@@ -125,8 +125,8 @@ class Checkpoint:
     def refusal(self, error):
         """Return the error for a file that cannot be used."""
         return ValueError(
-            f"checkpoint={self.path!r} cannot be gone on with, it is not the whole and unchanged "
-            f"state of such a fit ({error}): remove it to begin anew."
+            f"checkpoint={self.path!r} cannot be resumed, it is not the whole and unchanged state "
+            f"of such a fit ({error}): remove it to begin anew."
         )
 
     def _warn(self, versions):
@@ -142,7 +142,7 @@ class Checkpoint:
 
 
 def _check_form(fit, versions, seed, state):
-    """Raise for what is read of a state before a net takes it."""
+    """Check the form of a stored state before a net loads it."""
     dicts = all(isinstance(part, dict) for part in (fit, versions, state))
     if not (dicts and is_int(seed) and is_int(state["n_epochs"])):
         raise ValueError("it is malformed")
@@ -151,7 +151,7 @@ def _check_form(fit, versions, seed, state):
 
 
 def _versions():
-    """Return what else decides the bits of a fit."""
+    """Return what must be equal for a fit to go on bit by bit."""
     return {
         "sksetvalued": __version__,
         "torch": torch.__version__,

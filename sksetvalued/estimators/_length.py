@@ -10,7 +10,7 @@ from .._validation import warn_caller
 from ..training import folds_per_class, split_per_class
 from ._deep import is_named
 
-#: Log-likelihoods, which are negative, of more than this share of that of chance are no better.
+#: A likelihood at or below this multiple of chance (both negative) is no better than chance.
 NO_BETTER = 0.99
 
 #: Training samples that are looked at, at most, to see whether anything was learnt.
@@ -204,7 +204,10 @@ class LabelLength(SearchedLength):
         """
 
     def _allow_for_the_last(self, seen, inputs, weight, train):
-        """Set the threshold for the last network, knowing what the others gave for `seen`."""
+        """Adjust the threshold to the last network.
+
+        `seen` is the average size that the networks of the folds gave their own training samples.
+        """
 
     def _likelihood(self, y_true, y_score, sample_weight):
         log_proba = self._log_proba(y_score)

@@ -30,16 +30,16 @@ FLOATS = (np.float64, np.float32)
 #: Weights whose sums and products with losses are numbers in single precision.
 WEIGHTS = (1e-30, 1e30)
 
-
 #: Images that are looked at in a prediction, and times the largest value of those of `fit` that no
 #: images in the same units reach.
 N_LOOKED_AT, TOO_LARGE = 4, 10
 
-
-#: Images of evaluation that are compared with those of the training, and how often the larger
-#: spread of their values is the smaller one, and how many of it lie between their centres, where
-#: they are in other units.
-N_COMPARED, OTHER_SPREAD, OTHER_MEAN = 32, 2.5, 3
+#: Images that are compared between training and evaluation.
+N_COMPARED = 32
+#: Units differ above this ratio of the spreads of their values.
+OTHER_SPREAD = 2.5
+#: ... or above this distance of their centres, in units of the larger spread.
+OTHER_CENTRE = 3
 
 
 def _types(X):
@@ -261,4 +261,4 @@ class TakesSamples:
 def _far_apart(centre, spread, other_centre, other_spread):
     """Return whether values of these centres and spreads are in other units."""
     least, most = sorted((spread, other_spread))
-    return most > OTHER_SPREAD * least or abs(centre - other_centre) > OTHER_MEAN * most
+    return most > OTHER_SPREAD * least or abs(centre - other_centre) > OTHER_CENTRE * most

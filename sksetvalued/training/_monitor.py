@@ -5,9 +5,12 @@ import torch
 
 from .._masks import row_blocks
 
-#: Steps of Newton's method towards the temperature, at most, a relative step that moves the
-#: likelihood by less than its rounding, and bounds of the inverse temperature.
-N_STEPS, SMALL_STEP, STEEPEST, FLATTEST = 6, 1e-8, 20.0, 0.05
+#: Steps of Newton's method towards the temperature, at most.
+N_STEPS = 6
+#: A relative step that moves the likelihood by less than its rounding.
+SMALL_STEP = 1e-8
+#: Bounds of the inverse temperature.
+FLATTEST, STEEPEST = 0.05, 20.0
 
 
 def calibrated_log_likelihood(y_true, log_proba, sample_weight=None):

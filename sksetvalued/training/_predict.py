@@ -54,7 +54,7 @@ def iter_outputs(net, inputs, batch_size, double=False, processes=None):
 
 
 def _double_copy(module):
-    """Return a copy of a network in double precision, without its hooks' and options' copies.
+    """Return a copy of a network in double precision that shares hooks and options with it.
 
     Unlike a deep copy it costs little beside the prediction of one sample: maps of rows, whose
     weights may be many, convert what a batch needs.

@@ -149,7 +149,7 @@ def _check_compile(name, value):
 def default_workers():
     """Return the number of DataLoader workers for data read from disk.
 
-    None inside a worker process, such as those of joblib: the cores are already taken. The
+    Zero inside a worker process, such as one of joblib, where the cores are taken already. The
     processes of a machine that share a fit share its cores.
     """
     n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1

@@ -111,18 +111,18 @@ def _modules(net):
 
 
 def _passing(module):
-    """Return the buffers that are no part of the state of a module, by name."""
+    """Return the buffers outside the state dict, by name."""
     kept = module.state_dict()
     return {key: buffer for key, buffer in module.named_buffers() if key not in kept}
 
 
 def _versions(module):
-    """Return these buffers, each with how often it was written to."""
+    """Return the buffers outside the state dict, each with its version counter."""
     return {key: (buffer, buffer._version) for key, buffer in _passing(module).items()}
 
 
 def _changed(module, start):
-    """Return those that are others than at the start, which a new module has not."""
+    """Return the buffers outside the state dict that have changed since the start."""
     changed = {}
     for key, buffer in _passing(module).items():
         before, version = start.get(key, (None, None))
