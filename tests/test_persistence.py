@@ -740,7 +740,7 @@ class TestEncoding:
 @pytest.mark.parametrize("cls", [TopKClassifier, AverageKClassifier, SparseTopClassifier])
 def test_the_parameters_of_the_estimators_are_known_to_files(cls):
     """A new one is added to `PARAMS` with the values that a file may set."""
-    assert set(cls._get_param_names()) <= {*_allowed.PARAMS, *_allowed.OF_THE_MACHINE}
+    assert set(cls._get_param_names()) <= {*_allowed.PARAMS, *_allowed.MACHINE_PARAMETERS}
 
 
 def test_a_process_that_only_predicts_does_not_import_the_compiler_of_torch(tmp_path):

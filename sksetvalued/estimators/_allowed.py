@@ -19,9 +19,9 @@ from ._json import OPTIMIZERS as TORCH_OPTIMIZERS
 from ._transforms import is_transform
 
 #: How the machine of the reader runs: given to `load`, or left at the default.
-OF_THE_MACHINE = ("callbacks", "compile", "device")
-#: ... and arguments of an optimizer that say so.
-OF_THE_OPTIMIZER = {"capturable", "differentiable", "foreach", "fused", "params"}
+MACHINE_PARAMETERS = ("callbacks", "compile", "device")
+#: Arguments that no file gives to an optimizer.
+REFUSED_OPTIMIZER_ARGUMENTS = {"capturable", "differentiable", "foreach", "fused", "params"}
 #: Arguments of losses that the estimator must supply: they say how much memory is taken.
 SUPPLIED = {"n_samples", "n_classes", "generator"}
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
@@ -391,7 +391,7 @@ def check_backbone(values, together=True):
 def of_the_optimizer(optimizer, net_params):
     """Return the part of `net_params` that is numbers given to the optimizer by name."""
     cls, _ = resolve_optimizer(optimizer)
-    names = inspect.signature(cls).parameters.keys() - OF_THE_OPTIMIZER
+    names = inspect.signature(cls).parameters.keys() - REFUSED_OPTIMIZER_ARGUMENTS
     return {
         key: value
         for key, value in (net_params or {}).items()

@@ -23,7 +23,7 @@ KIND = "checkpoint"
 #: Parameters that do not change what is trained.
 IGNORED = {"verbose"}
 #: Attributes that say nothing of what a module computes, or are told otherwise.
-OF_ALL_MODULES = vars(torch.nn.Module()).keys()
+MODULE_ATTRIBUTES = vars(torch.nn.Module()).keys()
 #: Rows that are read at once to tell data apart.
 ROWS_AT_ONCE, ENTRIES_AT_ONCE = 4096, 1 << 22
 
@@ -220,7 +220,7 @@ def _of_module(module):
     for name, part in module.named_modules():
         told += [name, type(part).__qualname__]
         for key, value in vars(part).items():
-            if key in OF_ALL_MODULES:
+            if key in MODULE_ATTRIBUTES:
                 continue
             try:
                 told += [key, *_of_data(value)]

@@ -22,14 +22,14 @@ from ._describe import (
 )
 from ._json import DECODERS, DTYPES, Decoder, NotEncodable, encode
 from ._plug_in import PlugInClassifier
-from ._restore import OF_DESCRIPTIONS, rebuild_estimator, rebuild_rule, rebuild_unfitted
+from ._restore import DESCRIPTION_ERRORS, rebuild_estimator, rebuild_rule, rebuild_unfitted
 
 ROOTS = (Pipeline, PlugInClassifier)
 PARTS = {"left_out", "model", "versions"}
-OF_PLUG_INS = {"classes_", "estimator_", "rule_"}
-MORE_OF_PLUG_INS = {"class_counts_", "feature_names_in_", "n_features_in_"}
+PLUG_IN_FITTED = {"classes_", "estimator_", "rule_"}
+PLUG_IN_OPTIONAL = {"class_counts_", "feature_names_in_", "n_features_in_"}
 #: What may be left out of a file, beside what estimators leave out.
-LEFT_OUT = {*_steps.OF_THE_MACHINE, "cv", "metadata requests"}
+LEFT_OUT = {*_steps.MACHINE_PARAMETERS, "cv", "metadata requests"}
 MOST_STEPS = 1000
 #: Types of arrays by their names.
 TYPES = {*DTYPES, "|O"}
@@ -62,7 +62,7 @@ def dump_whole(model):
     here = {"compile": False, "device": "cpu", "net_params": {}}
     try:
         rebuild_whole(document, writer.tensors, here)
-    except OF_DESCRIPTIONS as error:
+    except DESCRIPTION_ERRORS as error:
         raise ValueError(f"a file cannot hold this model: {error}; {REMEDY}.") from error
     return data
 
@@ -179,8 +179,8 @@ class _Reader(Decoder):
     def __init__(self, tensors, here):
         super().__init__(tensors)
         self.data = Decoder(tensors, self.budget)
-        self.data.kinds = _OF_DATA
-        self.kinds = _OF_MODELS
+        self.data.kinds = _DATA_DECODERS
+        self.kinds = _MODEL_DECODERS
         self.here = here
         self.left_out = set()
         self.n_steps = 0
@@ -253,7 +253,7 @@ class _Reader(Decoder):
         if content.keys() != {"fitted", "params"}:
             raise ValueError("a malformed PlugInClassifier")
         params, fitted = self(content["params"]), self(content["fitted"])
-        if fitted and not OF_PLUG_INS <= fitted.keys() <= OF_PLUG_INS | MORE_OF_PLUG_INS:
+        if fitted and not PLUG_IN_FITTED <= fitted.keys() <= PLUG_IN_FITTED | PLUG_IN_OPTIONAL:
             raise NotAllowed(f"no file may set {sorted(fitted)} of PlugInClassifier")
         if not _is_cv(params["cv"]):
             raise NotAllowed(f"no file may set cv to {params['cv']!r:.50}")
@@ -273,7 +273,7 @@ def _matrix(decode, content):
     return array
 
 
-_OF_DATA = {
+_DATA_DECODERS = {
     **{k: v for k, v in DECODERS.items() if k not in ("optimizer", "tensor", "transform")},
     "array": _matrix,
     "dtype": _Reader._dtype,
@@ -281,8 +281,8 @@ _OF_DATA = {
     "slice": _Reader._slice,
     "type": _Reader._type,
 }
-_OF_MODELS = {
-    **_OF_DATA,
+_MODEL_DECODERS = {
+    **_DATA_DECODERS,
     "estimator": _Reader._estimator,
     "plug-in": _Reader._plug_in,
     "rule": _Reader._rule,

@@ -20,7 +20,7 @@ MAX_TENSORS = 20_000
 BYTES_PER_VALUE = 80
 FREE_BYTES = 20_000_000
 #: What safetensors raises on types that torch does not know.
-OF_TYPES = (KeyError, TypeError, RuntimeError)
+UNKNOWN_TYPE_ERRORS = (KeyError, TypeError, RuntimeError)
 
 
 def pack(document, tensors):
@@ -55,7 +55,7 @@ def unpack(data):
     try:
         header = _header(data)
         tensors = safetensors.torch.load(data)
-    except (SafetensorError, struct.error, RecursionError, *OF_TYPES) as error:
+    except (SafetensorError, struct.error, RecursionError, *UNKNOWN_TYPE_ERRORS) as error:
         raise ValueError(f"is not a complete file of sksetvalued.save: {error}") from error
     # Copies that are aligned as torch would have them.
     tensors = {name: tensors.pop(name).clone() for name in list(tensors)}

@@ -31,8 +31,8 @@ from ._samples import TakesSamples
 #: Scores held at once while predicting.
 CHUNK_SIZE = 2**22
 
-#: Code of others is seeded apart from what is ours.
-OTHERS = 2**31
+#: Between the seed of what is ours and that of code of others.
+FOREIGN_SEED_OFFSET = 2**31
 
 #: Packages whose code is known not to draw from torch's generators in a training.
 LIBRARIES = ("builtins", "numpy", "skorch", "sklearn", "sksetvalued", "torch")
@@ -465,7 +465,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         if lent is None:
             yield generator
         else:
-            with seeded(self._seed + OTHERS, lent, state if "cpu" in state else None):
+            with seeded(self._seed + FOREIGN_SEED_OFFSET, lent, state if "cpu" in state else None):
                 yield generator
                 state = rng_state(lent)
         self._rng_state = {**state, "own": generator.get_state()}

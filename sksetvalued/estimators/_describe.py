@@ -103,7 +103,7 @@ def describe_unfitted(model, tensors):
 def _of_the_model(model):
     """Return the parameters that a file may hold, and the names of what is left out."""
     params = model.get_params(deep=False)
-    kept = {k: v for k, v in params.items() if k not in _allowed.OF_THE_MACHINE}
+    kept = {k: v for k, v in params.items() if k not in _allowed.MACHINE_PARAMETERS}
     kept["backbone_params"] = plain(kept["backbone_params"])
     left_out = [name for name in ("callbacks", "compile") if params[name]]
     left_out += ["metadata requests"] if hasattr(model, "_metadata_request") else []

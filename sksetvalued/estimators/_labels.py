@@ -35,7 +35,7 @@ MIXTURE_CONSTRAINTS = {
 }
 
 #: Parameters of a mixture that have no effect at a weight of its cross-entropy.
-IDLE = {0: ("alpha", "label_smoothing"), 1: ("epsilon", "n_noise_samples", "ranks")}
+IDLE_PARAMETERS = {0: ("alpha", "label_smoothing"), 1: ("epsilon", "n_noise_samples", "ranks")}
 
 
 class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEstimator):
@@ -303,7 +303,7 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
 
     def _why_unused(self, name):
         mixed = training.accepts(self.loss, "cross_entropy")
-        if mixed and name in IDLE.get(self.cross_entropy, ()):
+        if mixed and name in IDLE_PARAMETERS.get(self.cross_entropy, ()):
             return f"with cross_entropy={self.cross_entropy}: leave it None, or change that."
         return super()._why_unused(name)
 

@@ -13,7 +13,7 @@ from ._restore import restore
 from ._writing import write_whole
 
 #: Data, without code of their own, of a fitted search.
-OF_SEARCHES = [
+SEARCH_TYPES = [
     "sklearn.metrics._scorer._PassthroughScorer",
     "sklearn.model_selection._split.StratifiedKFold",
 ]
@@ -161,4 +161,4 @@ def trusted_types():
     """
     estimators = [*(cls for cls, _ in ESTIMATORS.values()), PlugInClassifier]
     own = sorted(f"{cls.__module__}.{cls.__qualname__}" for cls in [*estimators, *RULES.values()])
-    return own + OF_SEARCHES
+    return own + SEARCH_TYPES

@@ -11,7 +11,7 @@ from ._restore import restore
 #: What a plain state holds: the bytes of a file of `save`.
 FILE = "sksetvalued_file"
 #: What scikit-learn keeps of `set_fit_request` and the like.
-OF_ROUTING = {"_metadata_request"}
+ROUTING = {"_metadata_request"}
 
 
 class Attributes(dict):
@@ -59,7 +59,7 @@ class PlainState:
             super().__setstate__(dict(state))
         elif isinstance(state, dict) and state.keys() == {FILE}:
             self._take_file(state[FILE])
-        elif isinstance(state, dict) and state.keys() - OF_ROUTING == set(self._get_param_names()):
+        elif isinstance(state, dict) and state.keys() - ROUTING == set(self._get_param_names()):
             super().__setstate__(_without_paths(state))
         else:
             raise ValueError(f"the state of a {type(self).__name__} is malformed.")

@@ -21,8 +21,8 @@ from ._label_sets import DeepLabelSetClassifier
 
 #: Fitted attributes that an estimator may lack.
 OPTIONAL = {"feature_names_in_", "n_features_in_", "_found_epochs", "_image_range"}
-OF_LABELS = {"_log_label_weight"}
-OF_LABEL_SETS = {"average_size_", "largest_size_", "_form", "_ranked_by", "_seen"}
+SINGLE_LABEL_ATTRIBUTES = {"_log_label_weight"}
+LABEL_SET_ATTRIBUTES = {"average_size_", "largest_size_", "_form", "_ranked_by", "_seen"}
 #: What a document holds.
 PARTS = {
     *("estimator", "fitted", "frozen", "history", "left_out", "network", "params", "rule"),
@@ -33,7 +33,7 @@ LEFT_OUT = {
     *("callbacks", "compile", "metadata requests", "net_params", "optimizer state", "weights")
 }
 #: What can be wrong with a description that is well formed.
-OF_DESCRIPTIONS = (
+DESCRIPTION_ERRORS = (
     *(ValueError, TypeError, KeyError, AttributeError, IndexError),
     *(RuntimeError, MemoryError, ArithmeticError),
 )
@@ -60,7 +60,7 @@ def restore(data, name, here, rebuild=None):
         raise ValueError(f"{name} {error}.") from error
     try:
         model, left_out = (rebuild or rebuild_estimator)(document, tensors, here)
-    except OF_DESCRIPTIONS as error:
+    except DESCRIPTION_ERRORS as error:
         raise ValueError(
             f"{name} does not describe an estimator that this version can build: "
             f"{type(error).__name__ if not str(error) else error}."
@@ -185,7 +185,7 @@ def _decoded(what, values, decode, known):
 def _params(params, names, decode, here):
     """Return the parameters of the file, with those of the reader."""
     params = _decoded("the parameter", params, decode, _allowed.PARAMS)
-    if params.keys() | set(_allowed.OF_THE_MACHINE) != names:
+    if params.keys() | set(_allowed.MACHINE_PARAMETERS) != names:
         raise ValueError(f"it has the parameters {sorted(params)}")
     _allowed.check_backbone(params, together=False)
     own = params["net_params"] or {}
@@ -228,14 +228,15 @@ def _attributes(cls):
 def _check_agreement(model):
     """Raise unless the attributes of an estimator are all there and of the same classes."""
     wanted = _allowed.FITTED.keys() - OPTIONAL
-    wanted -= OF_LABELS if isinstance(model, DeepLabelSetClassifier) else OF_LABEL_SETS
+    several = isinstance(model, DeepLabelSetClassifier)
+    wanted -= SINGLE_LABEL_ATTRIBUTES if several else LABEL_SET_ATTRIBUTES
     names = vars(model).keys() & _allowed.FITTED.keys()
     if not wanted <= names <= wanted | OPTIONAL:
         raise ValueError(f"it has the attributes {sorted(names)}")
     rule = getattr(model, "rule_", None)
     if rule is not None and not hasattr(rule, "n_classes_"):
         raise ValueError("its rule is not fitted")
-    if rule is None and not isinstance(model, DeepLabelSetClassifier):
+    if rule is None and not several:
         raise ValueError("it has no rule")
     n_classes = len(model.classes_)
     lengths = [n_classes, len(model.class_counts_)]

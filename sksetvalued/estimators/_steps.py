@@ -28,11 +28,11 @@ PARTS_OF = {
     "Pipeline": "steps",
 }
 #: How the machine of the reader runs: left at the default.
-OF_THE_MACHINE = {"memory", "n_jobs"}
+MACHINE_PARAMETERS = {"memory", "n_jobs"}
 #: Names of columns of pandas or polars.
 NAMES_OUT = "_transformers_feature_names_out"
 #: What concerns `fit` only, or this process.
-OF_THE_PROCESS = {"_metadata_request", "_sklearn_version", "_stop_words_id"}
+PROCESS_ATTRIBUTES = {"_metadata_request", "_sklearn_version", "_stop_words_id"}
 
 
 class Step(NamedTuple):
@@ -107,6 +107,7 @@ def _n_copies(model):
     return max(1, sum(parts), *inner)
 
 
+#: Steps of which a file holds parameters and public attributes only.
 SIMPLE = {
     "decomposition": ("TruncatedSVD",),
     "discriminant_analysis": ("QuadraticDiscriminantAnalysis",),
@@ -120,7 +121,8 @@ SIMPLE = {
     ),
     "svm": ("LinearSVC",),
 }
-OTHERS = [
+#: Steps with private attributes, other steps inside or a check.
+SPECIAL = [
     Step("decomposition.PCA", frozenset({"_fit_svd_solver"})),
     Step(
         "discriminant_analysis.LinearDiscriminantAnalysis",
@@ -162,7 +164,7 @@ STEPS = {
     step.path.rpartition(".")[2]: step
     for step in [
         *(Step(f"{module}.{name}") for module, names in SIMPLE.items() for name in names),
-        *OTHERS,
+        *SPECIAL,
     ]
 }
 
@@ -194,7 +196,7 @@ def _are_branches(value):
 #: By the name of the parameter, whatever the class.
 PARAMS = {
     **dict.fromkeys(("steps", "transformer_list", "transformers", "transformers_"), _are_branches),
-    **dict.fromkeys(OF_THE_MACHINE, one_of(None)),
+    **dict.fromkeys(MACHINE_PARAMETERS, one_of(None)),
     "input": one_of("content"),
     "kw_args": one_of(None),
     "inv_kw_args": one_of(None),
@@ -220,8 +222,9 @@ def state_of(step):
         Of a class in :data:`STEPS`.
     """
     params = step.get_params(deep=False)
-    left_out = {k for k in OF_THE_MACHINE & params.keys() if params[k] is not None}
-    fitted = {k: v for k, v in vars(step).items() if k not in params and k not in OF_THE_PROCESS}
+    left_out = {k for k in MACHINE_PARAMETERS & params.keys() if params[k] is not None}
+    unfitted = params.keys() | PROCESS_ATTRIBUTES
+    fitted = {k: v for k, v in vars(step).items() if k not in unfitted}
     if isinstance(fitted.get(NAMES_OUT), list):
         fitted[NAMES_OUT] = [np.asarray(names, dtype=object) for names in fitted[NAMES_OUT]]
     if "_metadata_request" in vars(step):

@@ -14,7 +14,7 @@ from ..losses import LOSSES, SetLoss
 from ..losses._base import reduce_loss
 
 #: Criteria that compare scores with indicators one by one.
-OF_INDICATORS = (
+INDICATOR_CRITERIA = (
     nn.BCELoss,
     nn.BCEWithLogitsLoss,
     nn.HuberLoss,
@@ -30,7 +30,7 @@ OF_INDICATORS = (
 
 
 #: Those of classes, which may have weights of their own.
-OF_CLASSES = (nn.CrossEntropyLoss, nn.NLLLoss)
+CLASS_CRITERIA = (nn.CrossEntropyLoss, nn.NLLLoss)
 
 
 def batch_mass(criterion, target, sample_weight=None):
@@ -80,13 +80,13 @@ class CriterionAdapter(nn.Module):
         self.label_smoothing = getattr(criterion, "label_smoothing", 0.0)
         self.smoothed_towards = getattr(criterion, "smoothed_towards", "uniform")
         self._of_log_proba = isinstance(criterion, nn.NLLLoss)
-        own = isinstance(criterion, OF_CLASSES)
+        own = isinstance(criterion, CLASS_CRITERIA)
         self._may_ignore = own and (criterion.weight is not None or criterion.ignore_index >= 0)
         self._start = {name: buffer.clone().cpu() for name, buffer in self.named_buffers()}
 
     @property
     def log_class_weight(self):
-        weight = self.criterion.weight if isinstance(self.criterion, OF_CLASSES) else None
+        weight = self.criterion.weight if isinstance(self.criterion, CLASS_CRITERIA) else None
         if weight is None:
             return None
         weight = weight.detach().cpu().double()
@@ -213,7 +213,7 @@ def make_criterion(loss, loss_params, supplied, targets="label"):
             )
         loss.validate = False
         return loss
-    if targets == "label" and isinstance(loss, OF_INDICATORS):
+    if targets == "label" and isinstance(loss, INDICATOR_CRITERIA):
         raise ValueError(
             f"loss={type(loss).__name__} compares scores with indicators, but the targets are "
             "one label per sample: use torch.nn.CrossEntropyLoss or a loss by name."

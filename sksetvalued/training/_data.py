@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, Dataset
 from ..inputs import Inputs
 
 #: Arguments of a DataLoader that concern its worker processes.
-OF_WORKERS = {
+WORKER_ARGUMENTS = {
     "multiprocessing_context",
     "persistent_workers",
     "prefetch_factor",
@@ -18,7 +18,7 @@ OF_WORKERS = {
 }
 
 #: What is said of a worker process that ended.
-OF_DEAD_WORKERS = "It reads samples"
+DEAD_WORKER = "It reads samples"
 
 #: Entries of a table that are gathered at once: few enough to stay in the processor's cache.
 GATHERED = 1 << 18
@@ -276,7 +276,7 @@ class Loader(DataLoader):
 
 def _dead_worker(message):
     return RuntimeError(
-        f"{message} {OF_DEAD_WORKERS}: too little memory (or shared memory), or a crash of the "
+        f"{message} {DEAD_WORKER}: too little memory (or shared memory), or a crash of the "
         "Dataset or the transform, ends it. Use fewer workers, or none: "
         "net_params={'iterator_train__num_workers': 0, 'iterator_valid__num_workers': 0} "
         "runs them in this process, which then tells the cause."
@@ -290,7 +290,7 @@ def dead_workers_named():
         yield
     except RuntimeError as error:
         message = str(error)
-        if not message.startswith("DataLoader worker") or OF_DEAD_WORKERS in message:
+        if not message.startswith("DataLoader worker") or DEAD_WORKER in message:
             raise
         raise _dead_worker(message) from error
 
@@ -336,5 +336,5 @@ def _for_loader(generator, loader_params, part=None):
         seeds = torch.randint(2**62, (part.count,), generator=of_workers)
         of_workers.manual_seed(int(seeds[part.rank]))
     if not loader_params.get("num_workers"):
-        loader_params = {k: v for k, v in loader_params.items() if k not in OF_WORKERS}
+        loader_params = {k: v for k, v in loader_params.items() if k not in WORKER_ARGUMENTS}
     return of_workers, loader_params

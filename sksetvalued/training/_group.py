@@ -6,7 +6,7 @@ import re
 from torch import distributed as dist
 
 #: In what torch says where a process ended or did not answer, whatever the backend.
-OF_LOST_PROCESSES = re.compile(
+LOST_PROCESS = re.compile(
     r"connect|clos|broken pipe|time(d )?out|peer|socket|recv|network|remote|abort", re.IGNORECASE
 )
 
@@ -68,7 +68,7 @@ class Group:
             if _store().check([self._told]):
                 told = _store().get(self._told).decode()
         if told is None:
-            lost = OF_LOST_PROCESSES.search(reason)
+            lost = LOST_PROCESS.search(reason)
             told = "a process ended, or did not answer in time" if lost else "a message failed"
             told = f"{told} ({reason.splitlines()[0]})"
         return RuntimeError(

@@ -25,7 +25,7 @@ from ._optimizers import needs_closure
 from ._state import load_optimizer_state
 
 #: What a callback misses that wants the history of a validation set.
-OF_VALIDATION = re.compile(r"\bvalid_")
+VALIDATION_COLUMN = re.compile(r"\bvalid_")
 
 
 class StopTraining(Exception):
@@ -148,7 +148,7 @@ class SetNet(NeuralNet):
                 raise
             stops = True
         except (KeyError, ValueError, SkorchException) as error:
-            if dataset_valid is not None or not OF_VALIDATION.search(str(error)):
+            if dataset_valid is not None or not VALIDATION_COLUMN.search(str(error)):
                 raise
             raise ValueError(
                 f"A callback needs a validation set ({error}): set validation_fraction, for "

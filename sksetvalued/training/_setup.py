@@ -19,7 +19,7 @@ from ._callbacks import (
     lr_scheduler,
     own_callback,
 )
-from ._data import OF_WORKERS
+from ._data import WORKER_ARGUMENTS
 from ._net import SetNet
 from ._optimizers import can_fuse, needs_closure, optimizer_params, resolve_optimizer
 from ._parallel import current_processes
@@ -32,8 +32,8 @@ ACCUMULATION = "gradient_accumulation_steps"
 
 #: What can be set of the iterators.
 ITERATOR_KEYS = {
-    "iterator_train": {*OF_WORKERS, "num_workers", "pin_memory", "shuffle"},
-    "iterator_valid": {*OF_WORKERS, "num_workers", "pin_memory"},
+    "iterator_train": {*WORKER_ARGUMENTS, "num_workers", "pin_memory", "shuffle"},
+    "iterator_valid": {*WORKER_ARGUMENTS, "num_workers", "pin_memory"},
 }
 
 #: What can be set of torch.compile. Its other arguments reach a compiler, whose options hold

@@ -13,7 +13,7 @@ from .._randomness import own_generators, rng_state, set_rng_state
 #: What a callback may remember of the epochs.
 DATA = (type(None), Number, str, list, tuple, dict, np.ndarray, torch.Tensor)
 #: What a state that is not of such a net raises.
-OF_STATES = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
+STATE_ERRORS = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 UNCHANGING = (type(None), Number, str, tuple)
 
 
@@ -49,7 +49,7 @@ class KeepState(Callback):
         if self.checkpoint.state is not None:
             try:
                 self._put(net, self.checkpoint.state)
-            except OF_STATES as error:
+            except STATE_ERRORS as error:
                 raise self.checkpoint.refusal(error) from error
 
     def on_epoch_end(self, net, **kwargs):
