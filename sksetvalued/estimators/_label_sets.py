@@ -12,7 +12,7 @@ from ..inputs import SparseInputs, Stream, dataset_targets
 from ..training import HELD_OUT, TrainingSet
 from ._deep import DeepEstimator
 from ._length import SearchedLength
-from ._targets import as_labels, encode_label_sets
+from ._targets import as_label_names, encode_label_sets
 
 
 class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
@@ -98,7 +98,7 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
         with self._fitting(in_pieces=True):
             if first:
                 self._warn_of_unused()
-            given = None if classes is None else as_labels(classes, "classes")
+            given = None if classes is None else as_label_names(classes, "classes")
             if (
                 not first
                 and given is not None

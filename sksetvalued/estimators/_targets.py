@@ -7,9 +7,9 @@ import scipy.sparse as sp
 import torch
 from sklearn.exceptions import DataConversionWarning
 
-from .. import _arrays
 from .._arrays import (
     as_array,
+    as_labels,
     as_numbers,
     check_discrete,
     check_kind,
@@ -58,7 +58,7 @@ def encode_label_sets(y, classes=None, given=None, extend=False):
         y = as_array(y, "y")
     if not are_sets and y.ndim == 2 and y.shape[1] > 1:
         if names is not None:
-            names = as_labels(names, "the columns of y", "; y.to_numpy() has no names")
+            names = as_label_names(names, "the columns of y", "; y.to_numpy() has no names")
         return *_arrange(_from_indicator(y), names, classes, given), "indicator"
     if classes is None and given is not None:
         classes = np.unique(given)
@@ -67,7 +67,7 @@ def encode_label_sets(y, classes=None, given=None, extend=False):
     return *_from_labels(y, classes, extend), "single"
 
 
-def as_labels(labels, what, remedy=""):
+def as_label_names(labels, what, remedy=""):
     """Return labels as a 1-D array; `what` they are is told by the errors."""
     if not isinstance(labels, np.ndarray) or labels.dtype == object:
         labels = list(labels)
@@ -197,7 +197,7 @@ def _from_sets(y, classes, extend):
     flat = [label for labels in y for label in dict.fromkeys(labels)]
     if not flat and classes is None:
         raise ValueError("y has no label anywhere: every label set is empty.")
-    values = as_labels(flat, "the labels in y")
+    values = as_label_names(flat, "the labels in y")
     known = np.unique(values) if classes is None else classes
     rows = np.repeat(np.arange(len(y)), lengths)
     return _as_indicator(rows, find_labels(values, known, extend), len(y), len(known)), known
@@ -210,7 +210,7 @@ def _from_labels(y, classes, extend):
             "read from it. Please change the shape of y to (n_samples,).",
             DataConversionWarning,
         )
-    y = _arrays.as_labels(y, "y")
+    y = as_labels(y, "y")
     check_discrete(y, "y")
     known = np.unique(y) if classes is None else classes
     rows = np.arange(len(y))
