@@ -662,36 +662,45 @@ class DeepEstimator(TakesSamples, BaseEstimator):
                 "'valid_loss' or a function (y_true, y_score) -> float."
             )
         if valid is None:
-            if self.patience is not None and resume == "partial_fit":
-                raise ValueError(
-                    f"patience={self.patience} needs samples that are held out, which partial_fit "
-                    "does not do: set patience=None, or use fit."
-                )
-            if self.patience is not None and not self._searches_epochs(resume):
-                raise ValueError(
-                    f"patience={self.patience} needs a validation set: set "
-                    "validation_fraction, for example to 0.1."
-                )
+            self._check_patience(resume)
             self._warn_of_no_scores(resume)
             return None
         if callable(self.monitor):
-            name = getattr(self.monitor, "__name__", "monitor")
-            own = self.monitor
-
-            def metric(y_true, output, sample_weight):
-                value = own(y_true, self._class_scores(output))
-                try:
-                    return float(value)
-                except (TypeError, ValueError) as error:
-                    raise TypeError(
-                        f"monitor={name} must return a number, larger for better scores, got "
-                        f"{value!r}."
-                    ) from error
-
-            return training.Monitor(name, metric, self._combine_views)
+            return training.Monitor(*self._own_metric(), self._combine_views)
         if self.monitor == "valid_loss":
             return training.Monitor("valid_loss", None)
         return training.Monitor(name, metric, self._combine_monitored_views)
+
+    def _check_patience(self, resume):
+        """Raise if `patience` is set for a training without samples that are held out."""
+        if self.patience is None:
+            return
+        if resume == "partial_fit":
+            raise ValueError(
+                f"patience={self.patience} needs samples that are held out, which partial_fit "
+                "does not do: set patience=None, or use fit."
+            )
+        if not self._searches_epochs(resume):
+            raise ValueError(
+                f"patience={self.patience} needs a validation set: set validation_fraction, for "
+                "example to 0.1."
+            )
+
+    def _own_metric(self):
+        """Return the name of the function in `monitor`, and the metric that it gives."""
+        own, name = self.monitor, getattr(self.monitor, "__name__", "monitor")
+
+        def metric(y_true, output, sample_weight):
+            value = own(y_true, self._class_scores(output))
+            try:
+                return float(value)
+            except (TypeError, ValueError) as error:
+                raise TypeError(
+                    f"monitor={name} must return a number, larger for better scores, got "
+                    f"{value!r}."
+                ) from error
+
+        return name, metric
 
     def _report_interrupt(self, net, n_epochs, epochs):
         best = dict(net.callbacks_).get("best_epoch")

@@ -165,20 +165,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     def _fit_anew(self, X, y, sample_weight, fit_params):
         share = self._held_out_share()
-        if y is None:
-            raise ValueError(
-                "PlugInClassifier requires y to be passed, but the target y is None. Only with "
-                "cv='prefit' can some rules do without."
-            )
-        X, y = indexable(with_rows(X), as_labels(y, "y", warn=True))
-        check_discrete(y, "y")
-        weight = check_weights(sample_weight, len(y))
-        place = np.arange(len(y))
-        if weight is not None and not weight.all():
-            place = np.where(weight > 0, np.cumsum(weight > 0) - 1, -1)
-            kept = np.flatnonzero(weight)
-            fit_params = {k: _subset(v, kept, len(y)) for k, v in fit_params.items()}
-            X, y, weight = self._rows(X, kept, kept), y[kept], weight[kept]
+        X, y, weight, fit_params, place = self._check_data(X, y, sample_weight, fit_params)
         target = np.unique(y, return_inverse=True)[1]
         fit_params, split_params = self._route(weight, fit_params)
         if share is None:
@@ -203,17 +190,46 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             y_score, rows, seen = self._out_of_fold_scores(X, y, folds, fit_params)
         else:
             y_score, seen = self._scores(self.estimator_, self._rows(X, rows, train)), []
-        rule = self._rule_with_prior(self.class_counts_)
         given = y_score, target[rows], None if weight is None else weight[rows]
-        if seen:
-            rule._begin_for_another(len(self.classes_)).partial_fit(*given, n_samples=len(rows))
-            last = [self._scores_of_seen(self.estimator_, X, train, 1)]
-            rule._allow_for(_average_size(rule, last, weight), _average_size(rule, seen, weight))
-        else:
-            rule.fit(*given)
-        self.rule_ = rule
+        self.rule_ = self._calibrated_rule(given, seen, X, train, weight)
         self._copy_attributes("n_features_in_", "feature_names_in_")
         return self
+
+    def _check_data(self, X, y, sample_weight, fit_params):
+        """Return samples, labels, weights and parameters of `fit`, without samples of weight zero.
+
+        And the place of each position that may stand in `cv`, negative where it was left out.
+        """
+        if y is None:
+            raise ValueError(
+                "PlugInClassifier requires y to be passed, but the target y is None. Only with "
+                "cv='prefit' can some rules do without."
+            )
+        X, y = indexable(with_rows(X), as_labels(y, "y", warn=True))
+        check_discrete(y, "y")
+        weight = check_weights(sample_weight, len(y))
+        place = np.arange(len(y))
+        if weight is not None and not weight.all():
+            place = np.where(weight > 0, np.cumsum(weight > 0) - 1, -1)
+            kept = np.flatnonzero(weight)
+            fit_params = {k: _subset(v, kept, len(y)) for k, v in fit_params.items()}
+            X, y, weight = self._rows(X, kept, kept), y[kept], weight[kept]
+        return X, y, weight, fit_params, place
+
+    def _calibrated_rule(self, given, seen, X, train, weight):
+        """Return the rule fitted to scores, columns of classes and weights.
+
+        Where `seen` holds the scores that the models of folds give samples that they were trained
+        on, the rule allows for those of the last model.
+        """
+        rule = self._rule_with_prior(self.class_counts_)
+        if not seen:
+            rule.fit(*given)
+            return rule
+        rule._begin_for_another(len(self.classes_)).partial_fit(*given, n_samples=len(given[0]))
+        last = [self._scores_of_seen(self.estimator_, X, train, 1)]
+        rule._allow_for(_average_size(rule, last, weight), _average_size(rule, seen, weight))
+        return rule
 
     def _held_out_share(self):
         """Return the share of the samples to hold out; None to use folds."""

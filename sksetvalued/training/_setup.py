@@ -221,14 +221,7 @@ def make_net(module, criterion, inputs, monitor, n_batches, options, generator=N
     if needs_closure(optimizer):
         # LBFGS flattens gradients as if channels were not last.
         module = module.to(memory_format=torch.contiguous_format)
-    loader = loader_params(inputs, options.device)
-    if not can_fuse(module):
-        defaults = {key: value for key, value in defaults.items() if key != "fused"}
-    defaults = optimizer_params(optimizer, defaults, options.weight_decay)
-    params = {f"optimizer__{k}": v for k, v in defaults.items()}
-    params |= {f"iterator_train__{k}": v for k, v in loader.items()}
-    params |= {f"iterator_valid__{k}": v for k, v in loader.items()}
-    params |= net_params
+    params = _params_of_parts(module, inputs, optimizer, defaults, options) | net_params
     if not trains:
         params = {k: v for k, v in params.items() if not k.startswith("optimizer__")}
     n_updates = math.ceil(n_batches / net_params.get(ACCUMULATION, 1))
@@ -262,6 +255,17 @@ def make_net(module, criterion, inputs, monitor, n_batches, options, generator=N
         if not blamed:
             raise
         raise ValueError(f"net_params={blamed!r} cannot be used: {error}") from error
+
+
+def _params_of_parts(module, inputs, optimizer, defaults, options):
+    """Return the arguments of the optimizer and of the iterators, by their keys in the net."""
+    if not can_fuse(module):
+        defaults = {key: value for key, value in defaults.items() if key != "fused"}
+    defaults = optimizer_params(optimizer, defaults, options.weight_decay)
+    loader = loader_params(inputs, options.device)
+    params = {f"optimizer__{k}": v for k, v in defaults.items()}
+    params |= {f"iterator_train__{k}": v for k, v in loader.items()}
+    return params | {f"iterator_valid__{k}": v for k, v in loader.items()}
 
 
 def make_callbacks(monitor, n_updates, options):
