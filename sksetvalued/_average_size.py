@@ -124,9 +124,9 @@ class AverageSizeSelector:
         if self.n_kept > 1.5 * max(self._capacity(), self.n_left_by_pruning):
             self._prune()
 
-    def _count(self, n_rows, weight):
+    def _count(self, n_rows, *weights):
         self.rows_seen += n_rows
-        parts = (self.weight_seen, self.weight_rounded_off, weight)
+        parts = (self.weight_seen, self.weight_rounded_off, *weights)
         self.weight_seen = math.fsum(parts)
         self.weight_rounded_off = math.fsum((*parts, -self.weight_seen))
 
@@ -197,7 +197,7 @@ class AverageSizeSelector:
         """
         if not other.rows_seen:
             return self
-        self._count_part(other)
+        self._count(other.rows_seen, other.weight_seen, other.weight_rounded_off)
         for selector, partner in ((self, other), (other, self)):
             if partner.weights and not selector.weights:
                 selector.weights = [np.ones(len(v)) for v in selector.values]
@@ -210,13 +210,6 @@ class AverageSizeSelector:
         if self.n_kept > 1.5 * self._capacity():
             self._prune()
         return self
-
-    def _count_part(self, other):
-        self.rows_seen += other.rows_seen
-        parts = (self.weight_seen, self.weight_rounded_off)
-        parts += (other.weight_seen, other.weight_rounded_off)
-        self.weight_seen = math.fsum(parts)
-        self.weight_rounded_off = math.fsum((*parts, -self.weight_seen))
 
     def _merge_levels(self, other):
         """Keep of both what is above the higher of the two levels."""
@@ -349,17 +342,15 @@ def running_sums(weights):
     return square.ravel()[: len(weights)]
 
 
-def average_size_threshold(y_score, k, min_size=0, max_size=None, sample_weight=None):
+def average_size_threshold(y_score, k, sample_weight=None):
     """Return the threshold whose sets hold `k` classes on average, never more.
 
     Parameters
     ----------
     y_score : ndarray of shape (n_samples, n_classes)
     k : float
-    min_size, max_size : int
-        Bounds on the size of each set.
     sample_weight : ndarray of shape (n_samples,), optional
     """
     total_weight = None if sample_weight is None else sample_weight.sum()
-    selector = AverageSizeSelector(k, min_size, max_size, len(y_score), total_weight)
+    selector = AverageSizeSelector(k, n_samples=len(y_score), total_weight=total_weight)
     return selector.update(y_score, sample_weight).threshold()

@@ -248,7 +248,13 @@ class AverageK(SetRule):
             # How much weight later chunks will bring is not known.
             total_weight = weight.sum() if weight is not None and len(y_score) == total else None
             self._selector = AverageSizeSelector(
-                self.k, *self._bounds, total, total_weight, self._reserve, True, self._reach
+                self.k,
+                *self._bounds,
+                n_samples=total,
+                total_weight=total_weight,
+                reserve=self._reserve,
+                keep_rows=True,
+                reach=self._reach,
             )
         weight = None if self._reserve is not None else weight
         for rows in row_blocks(y_score.shape):
