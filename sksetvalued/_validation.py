@@ -8,11 +8,12 @@ import inspect
 import re
 import warnings
 from contextvars import ContextVar
-from numbers import Integral, Real
+from numbers import Real
 
 import numpy as np
 
 from ._arrays import as_array, as_numbers
+from ._checks import check_integer
 
 PACKAGE = f"{__package__}."
 
@@ -101,10 +102,7 @@ def check_weights(sample_weight, n_samples, complete=True):
 
 def check_top_k(k, n_classes=None):
     """Raise unless `k` is an integer >= 1; warn if it takes in every class."""
-    if isinstance(k, bool) or not isinstance(k, Integral):
-        raise TypeError(f"k must be an integer >= 1, got {k!r} of type {type(k).__name__}.")
-    if k < 1:
-        raise ValueError(f"k must be >= 1, got {k}; k is the number of classes in a set.")
+    check_integer("k", k, 1, hint="k is the number of classes in a set")
     if n_classes is not None:
         warn_every_class(k, n_classes)
 

@@ -82,6 +82,7 @@ class TestMakeAmbiguousClassification:
             {"group_size": -1},
             {"ambiguity": 0},
             {"ambiguity": float("nan")},
+            {"ambiguity": True},
             {"class_weights": [1, 2]},
             {"class_weights": [-1] * 20},
             {"class_weights": [0] * 20},
@@ -146,9 +147,9 @@ class TestCorruptLabels:
         assert np.array_equal(fine_to_coarse[noisy], fine_to_coarse[y])
         assert noisy.dtype == y.dtype
 
-    @pytest.mark.parametrize("p", [-0.1, 1.1, "half", float("nan")])
+    @pytest.mark.parametrize("p", [-0.1, 1.1, "half", True, float("nan")])
     def test_p_must_be_a_probability(self, p):
-        with pytest.raises(ValueError, match="p must"):
+        with pytest.raises(ValueError if type(p) is float else TypeError, match="p must"):
             corrupt_labels([0], [0], p)
 
     @pytest.mark.parametrize("dtype", ["Int64", "boolean", "category"])

@@ -557,6 +557,8 @@ def test_rules_on_the_scores_of_real_networks(shared_data, model):
         (AverageError(1), ValueError, r"error must lie in \(0, 1\)"),
         (AverageError(0.1), ValueError, "pass the column indices"),
         (AverageError("a"), TypeError, "error must be a number"),
+        (AverageError(np.complex64(0.1)), TypeError, "error must be a number"),
+        (AverageError(1e-13), ValueError, "error must be at least 1e-12"),
         (PointwiseError(1.5), ValueError, r"error must lie in \(0, 1\)"),
     ],
     ids=str,

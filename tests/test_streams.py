@@ -203,7 +203,8 @@ def test_floats_may_follow_bytes_in_a_warm_start():
 
 
 ERRORS = {
-    "batches": (ValueError, "batch_size must be an integer >= 1", lambda: stream().batches(0)),
+    "batches": (ValueError, "batch_size must be >= 1", lambda: stream().batches(0)),
+    "real batches": (TypeError, "batch_size must be an integer", lambda: stream().batches(2.5)),
     "iterator": (TypeError, "starts anew", lambda: stream(iter(Rows()))),
     "counts": (ValueError, "one count per label", lambda: stream(class_counts=[1])),
     "negative": (ValueError, "numbers >= 0", lambda: stream(class_counts=COUNTS - 60)),

@@ -1,14 +1,12 @@
 """Synthetic problems whose conditional probabilities are known."""
 
-from numbers import Integral, Real
-
 import numpy as np
 from scipy.spatial.distance import cdist
 from scipy.special import softmax
 from sklearn.utils import check_random_state
 
 from .._arrays import as_numbers
-from .._checks import check_in_order
+from .._checks import check_in_order, check_integer, check_real
 
 
 def make_ambiguous_classification(
@@ -63,7 +61,7 @@ def make_ambiguous_classification(
         A size below 1, an ambiguity that is not positive, a separation below 0, or weights that
         are not shares.
     TypeError
-        Weights that are no numbers.
+        Sizes that are no integers, or others that are no numbers.
 
     Examples
     --------
@@ -82,12 +80,9 @@ def make_ambiguous_classification(
         ("n_classes", n_classes),
         ("group_size", group_size),
     ]:
-        if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"{name} must be an integer of at least 1, got {value!r}.")
-    if not isinstance(ambiguity, Real) or not ambiguity > 0:
-        raise ValueError(f"ambiguity must be a positive number, got {ambiguity!r}.")
-    if not isinstance(group_separation, Real) or not 0 <= group_separation < np.inf:
-        raise ValueError(f"group_separation must be a number >= 0, got {group_separation!r}.")
+        check_integer(name, value, 1)
+    check_real("ambiguity", ambiguity, "(0, inf]")
+    check_real("group_separation", group_separation, "[0, inf)")
     weights = _class_shares(class_weights, n_classes)
     rng = check_random_state(random_state)
     groups = np.arange(n_classes) // group_size

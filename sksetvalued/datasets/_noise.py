@@ -1,12 +1,10 @@
 """Label noise inside groups of classes."""
 
-from numbers import Real
-
 import numpy as np
 from sklearn.utils import check_random_state
 
 from .._arrays import as_array, as_labels, check_kind, label_kinds
-from .._checks import check_in_order
+from .._checks import check_in_order, check_real
 
 
 def corrupt_labels(y, groups, p, *, random_state=None):
@@ -36,6 +34,8 @@ def corrupt_labels(y, groups, p, *, random_state=None):
     ------
     ValueError
         A probability outside [0, 1], labels of several kinds or without a group, or no groups.
+    TypeError
+        A probability that is no number.
 
     References
     ----------
@@ -52,8 +52,7 @@ def corrupt_labels(y, groups, p, *, random_state=None):
     >>> corrupt_labels(y, groups, 1.0, random_state=0).tolist()
     ['oak', 'elm', 'rose', 'elm']
     """
-    if not isinstance(p, Real) or not 0 <= p <= 1:
-        raise ValueError(f"p must be a probability in [0, 1], got {p!r}.")
+    check_real("p", p, "[0, 1]", "it is a probability")
     # Nullable types of pandas would become floats.
     y = as_labels(y.to_numpy() if hasattr(y, "iloc") else y, "y")
     classes, group_of_class = _classes_and_groups(groups)

@@ -1,12 +1,10 @@
 """Choices of samples class by class: long tails and splits."""
 
-from numbers import Real
-
 import numpy as np
 from sklearn.utils import check_random_state
 
 from .._arrays import as_array, as_labels
-from .._checks import check_in_order
+from .._checks import check_in_order, check_real
 
 
 def long_tail_indices(y, *, counts=None, imbalance=None, random_state=None):
@@ -39,6 +37,8 @@ def long_tail_indices(y, *, counts=None, imbalance=None, random_state=None):
     ------
     ValueError
         Both or neither of `counts` and `imbalance`, or values out of range.
+    TypeError
+        An imbalance that is no number.
 
     References
     ----------
@@ -71,8 +71,7 @@ def long_tail_indices(y, *, counts=None, imbalance=None, random_state=None):
 
 
 def _geometric_counts(imbalance, available):
-    if not isinstance(imbalance, Real) or not imbalance >= 1:
-        raise ValueError(f"imbalance must be a number of at least 1, got {imbalance!r}.")
+    check_real("imbalance", imbalance, "[1, inf]")
     exponent = np.arange(len(available)) / max(len(available) - 1, 1)
     # The tolerance keeps exact powers, as 100 * 100 ** -0.5, from falling below themselves.
     wanted = np.floor(available.max(initial=0) * float(imbalance) ** -exponent + 1e-9)

@@ -11,6 +11,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from .._average_size import average_size_threshold
+from .._checks import check_integer
 from .._masks import row_counts
 from .._predict import labels_of_sets
 from .._sets import collect_sets
@@ -18,7 +19,6 @@ from .._validation import without_warnings
 from ..inputs import Inputs
 from ..operators import sparse_top
 from ..rules import AverageK
-from ..rules._size import check_size
 from ..training import SizedLoss
 from ._docs import with_training_parameters
 from ._label_sets import DeepLabelSetClassifier
@@ -236,7 +236,7 @@ class SparseTopClassifier(PlainState, DeepLabelSetClassifier, rule=AverageK):
         """Raise if the parameter `size` is neither a name nor a number of classes."""
         if isinstance(size, str):
             return
-        check_size("size", size)
+        check_integer("size", size, 0)
         if size > n_classes:
             raise ValueError(
                 f"size must be at most the number of classes, {n_classes}, got {size!r}."

@@ -2,13 +2,13 @@
 
 from collections.abc import Hashable, Iterator, Mapping
 from itertools import count, islice
-from numbers import Integral
 
 import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from .._arrays import as_labels
+from .._checks import check_integer
 from ._base import Inputs
 from ._transforms import N_STATISTICS_SAMPLES, SampleInputs
 
@@ -162,8 +162,7 @@ class Stream:
         batches : iterator of (X, y)
             X is an array, a tensor, a list of images or a dict of such, y an array of labels.
         """
-        if isinstance(batch_size, bool) or not isinstance(batch_size, Integral) or batch_size < 1:
-            raise ValueError(f"batch_size must be an integer >= 1, got {batch_size!r}.")
+        check_integer("batch_size", batch_size, 1)
         return self._batches(batch_size)
 
     def _batches(self, batch_size):
@@ -205,10 +204,7 @@ def _checked_counts(classes, class_counts):
 def _checked_length(n_samples, class_counts):
     if n_samples is None:
         return int(np.ceil(class_counts.sum()))
-    if isinstance(n_samples, bool) or not isinstance(n_samples, Integral):
-        raise TypeError(f"n_samples must be an integer >= 1, got {n_samples!r}.")
-    if n_samples < 1:
-        raise ValueError(f"n_samples must be >= 1, got {n_samples}.")
+    check_integer("n_samples", n_samples, 1)
     return int(n_samples)
 
 

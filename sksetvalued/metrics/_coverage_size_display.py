@@ -1,10 +1,9 @@
 """Coverage against average set size."""
 
-from numbers import Integral
-
 import numpy as np
 
 from .._average_size import AverageSizeSelector
+from .._checks import check_integer
 from .._masks import row_blocks, row_counts
 from .._predict import set_scores, unwrap
 from .._validation import check_weights
@@ -229,10 +228,7 @@ class CoverageSizeDisplay:
 def _check_max_size(max_size, n_classes):
     if max_size is None:
         return min(n_classes, max(LOG_SIZES, n_classes // 10))
-    if isinstance(max_size, bool) or not isinstance(max_size, Integral):
-        raise TypeError(f"max_size must be an integer or None, got {max_size!r}.")
-    if not 1 <= max_size <= n_classes:
-        raise ValueError(f"max_size must lie in [1, {n_classes}], got {max_size}.")
+    check_integer("max_size", max_size, 1, n_classes)
     return int(max_size)
 
 

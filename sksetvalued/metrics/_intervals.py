@@ -5,6 +5,7 @@ from scipy import stats
 from sklearn.exceptions import UndefinedMetricWarning
 
 from .._arrays import plain_labels
+from .._checks import check_real
 from .._sets import in_set
 from .._validation import warn_caller
 from ._metrics import AVERAGES, _check_sets, _encode, column_names
@@ -161,10 +162,7 @@ def band_half_width(n_samples, level):
 
 def check_level(level):
     """Raise unless `level` is a number in (0, 1)."""
-    if isinstance(level, bool) or not isinstance(level, int | float | np.number):
-        raise TypeError(f"level must be a number in (0, 1), got {level!r}.")
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie in (0, 1), got {level}; 0.95 is usual.")
+    check_real("level", level, "(0, 1)", "0.95 is usual")
 
 
 def _check(average, level, method):

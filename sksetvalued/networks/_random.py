@@ -5,11 +5,11 @@ none was given.
 """
 
 import math
-from numbers import Real
 
 import torch
 from torch import nn
 
+from sksetvalued._checks import check_real
 from sksetvalued._randomness import OwnGenerator, part_of_batch
 from sksetvalued.operators._backends import draw_key
 from sksetvalued.operators._dispatch import choose, kernels
@@ -94,8 +94,8 @@ class Dropout(nn.Module):
 
     Raises
     ------
-    ValueError
-        If `p` is not in [0, 1).
+    TypeError, ValueError
+        If `p` is not a number in [0, 1).
 
     Examples
     --------
@@ -110,8 +110,7 @@ class Dropout(nn.Module):
 
     def __init__(self, p, generator=None):
         super().__init__()
-        if not isinstance(p, Real) or isinstance(p, bool) or not 0 <= p < 1:
-            raise ValueError(f"dropout must be a number in [0, 1), got {p!r}.")
+        check_real("dropout", p, "[0, 1)")
         self.p = float(p)
         # Without dropout nothing is drawn, so that the other draws stay what they are.
         self.generator = OwnGenerator(generator) if p else None

@@ -1,9 +1,8 @@
 """The rule that controls how often the true class is missed: by samples, or by classes."""
 
-from numbers import Real
-
 import numpy as np
 
+from .._checks import check_real
 from .._masks import threshold_mask
 from .._validation import warn_caller
 from ._base import SetRule, check_error
@@ -148,10 +147,7 @@ class AverageError(SetRule):
 
     def _check_interpolation(self):
         tau = self.interpolation
-        if isinstance(tau, bool) or not isinstance(tau, Real):
-            raise TypeError(f"interpolation must be a number in [0, 1] or None, got {tau!r}.")
-        if not 0 <= tau <= 1:
-            raise ValueError(f"interpolation must lie in [0, 1], got {tau}.")
+        check_real("interpolation", tau, "[0, 1]")
         if self.coverage != "class":
             raise ValueError(
                 f"interpolation={tau} is between thresholds of classes and a common one: it "

@@ -1,13 +1,11 @@
 """What every rule shares: validation of scores, class indices and prior."""
 
-from numbers import Integral
-
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from .._arrays import as_array, as_numbers
-from .._checks import check_in_order
+from .._checks import check_in_order, check_integer, check_real
 from .._masks import row_blocks
 from .._sets import SetMask, set_sizes
 from .._validation import (
@@ -251,8 +249,7 @@ class SetRule(BaseEstimator):
     def _check_total(n_given, total):
         if total is None:
             return
-        if isinstance(total, bool) or not isinstance(total, Integral):
-            raise TypeError(f"n_samples must be an integer or None, got {total!r}.")
+        check_integer("n_samples", total, 0)
         if n_given > total:
             raise ValueError(
                 f"n_samples={total} was announced, but {n_given} samples were given. Announce the "
@@ -440,10 +437,6 @@ def class_prior(prior, n_classes, y=None, sample_weight=None):
 
 def check_error(error):
     """Raise unless `error` is a number in (0, 1)."""
-    if isinstance(error, bool) or not isinstance(error, (int, float, np.number)):
-        raise TypeError(f"error must be a number in (0, 1), got {error!r}.")
-    if not SMALLEST_ERROR <= error < 1:
-        raise ValueError(
-            f"error must lie in (0, 1), {SMALLEST_ERROR} or more, got {error}; error=0.1 asks for "
-            "a coverage of 90 %."
-        )
+    check_real("error", error, "(0, 1)", "error=0.1 asks for a coverage of 90 %")
+    if error < SMALLEST_ERROR:
+        raise ValueError(f"error must be at least {SMALLEST_ERROR}, got {error}; raise it.")

@@ -1,11 +1,11 @@
 """Rules that control the size of the sets, sample by sample or on average."""
 
 from math import inf
-from numbers import Integral
 
 import numpy as np
 
 from .._average_size import AverageSizeSelector
+from .._checks import check_integer
 from .._masks import row_blocks, threshold_mask, top_k_mask
 from .._validation import check_average_k, check_top_k, warn_caller
 from ._base import SetRule
@@ -211,14 +211,14 @@ class AverageK(SetRule):
         if not isinstance(self.finite_sample, bool | np.bool_):
             raise TypeError(f"finite_sample must be True or False, got {self.finite_sample!r}.")
         check_average_k(self.k, n_classes)
-        check_size("min_size", self.min_size)
+        check_integer("min_size", self.min_size, 0)
         if self.min_size > self.k:
             raise ValueError(
                 f"min_size={self.min_size} is above k={self.k}: sets of at least min_size "
                 "classes cannot hold k on average. Lower min_size or raise k."
             )
         if self.max_size is not None:
-            check_size("max_size", self.max_size)
+            check_integer("max_size", self.max_size, 0)
             if self.max_size < self.k:
                 raise ValueError(
                     f"max_size={self.max_size} is below k={self.k}: sets of at most max_size "
@@ -400,11 +400,3 @@ class AverageK(SetRule):
 
     def _mark(self, rank_scores, mask):
         threshold_mask(rank_scores, self.threshold_, *self._bounds, mask)
-
-
-def check_size(name, size):
-    """Raise unless `size` is an integer >= 0."""
-    if isinstance(size, bool) or not isinstance(size, Integral):
-        raise TypeError(f"{name} must be an integer >= 0, got {size!r}.")
-    if size < 0:
-        raise ValueError(f"{name} must be >= 0, got {size}.")
