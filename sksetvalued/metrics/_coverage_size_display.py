@@ -7,8 +7,8 @@ from .._checks import check_integer
 from .._masks import row_blocks, row_counts
 from .._predict import set_scores, unwrap
 from .._validation import check_weights
+from ._inputs import labels_and_scores
 from ._intervals import band_half_width, check_level
-from ._metrics import _encode, _two_columns, column_names
 from ._plotting import axes_or_new, of_lines
 
 #: From this many classes on, the axis of sizes is logarithmic.
@@ -161,9 +161,7 @@ class CoverageSizeDisplay:
         -------
         display : CoverageSizeDisplay
         """
-        names = column_names(y_score)
-        y_score, binary = _two_columns(y_score, strict=False)
-        y_true, columns, _ = _encode(y_true, labels, y_score.shape, names, binary)
+        y_true, columns, _, y_score = labels_and_scores(y_true, y_score, labels)
         limit = _check_max_size(max_size, y_score.shape[1])
         weight = check_weights(sample_weight, len(y_true))
         shares = coverage_shares(y_true, average, weight)

@@ -8,7 +8,8 @@ from .._arrays import plain_labels
 from .._checks import check_real
 from .._sets import in_set
 from .._validation import warn_caller
-from ._metrics import AVERAGES, _check_sets, _encode, column_names
+from ._inputs import labels_and_sets
+from ._metrics import AVERAGES
 
 METHODS = ("wilson", "clopper-pearson", "dkw")
 
@@ -82,8 +83,7 @@ def coverage_interval(y_true, y_set, *, average="micro", level=0.95, method="wil
     (array([0.786, 0.462]), array([0.957, 0.724]))
     """
     _check(average, level, method)
-    names, y_set = column_names(y_set), _check_sets(y_set)
-    y_true, columns, labels = _encode(y_true, labels, y_set.shape, names)
+    y_true, columns, labels, y_set = labels_and_sets(y_true, y_set, labels)
     hits = in_set(y_set, columns)
     if average == "micro":
         low, high = binomial_interval(hits.sum(), len(hits), level, method)

@@ -1,21 +1,12 @@
 """Metrics of set-valued predictions."""
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.exceptions import UndefinedMetricWarning
 
-from .._arrays import (
-    as_array,
-    as_labels,
-    as_numbers,
-    check_comparable,
-    names_of_columns,
-    of_one_type,
-)
+from .._arrays import as_numbers
 from .._average_size import average_size_threshold
-from .._checks import check_in_order
 from .._masks import ceil_to_dtype, row_blocks, top_k_mask
-from .._sets import in_set, set_sizes, without_zeros
+from .._sets import in_set, set_sizes
 from .._validation import (
     check_average_k,
     check_score_array,
@@ -23,10 +14,10 @@ from .._validation import (
     check_weights,
     warn_every_class,
 )
+from ._inputs import check_sets, labels_and_scores, labels_and_sets
+from ._shots import GROUPS, check_class_counts, shot_groups
 
 AVERAGES = ("micro", "macro", None)
-#: Shot groups: fewer than 20 training samples, 20 to 100, more than 100.
-SHOT_BOUNDS = (20, 100)
 
 
 def top_k_accuracy_score(
@@ -77,9 +68,7 @@ def top_k_accuracy_score(
     0.25
     """
     check_top_k(k)
-    names = column_names(y_score)
-    y_score, binary = _two_columns(y_score, strict=True)
-    y_true, columns, labels = _encode(y_true, labels, y_score.shape, names, binary)
+    y_true, columns, labels, y_score = labels_and_scores(y_true, y_score, labels, strict=True)
     warn_every_class(k, y_score.shape[1], UndefinedMetricWarning)
     hits = np.zeros(len(y_true), dtype=bool)
     for rows in row_blocks(y_score.shape, once=True):
@@ -124,9 +113,7 @@ def average_k_accuracy_score(
     >>> average_k_accuracy_score([0, 1, 0], y_score, k=5 / 3, labels=[0, 1, 2])
     1.0
     """
-    names = column_names(y_score)
-    y_score, binary = _two_columns(y_score, strict=False)
-    y_true, columns, labels = _encode(y_true, labels, y_score.shape, names, binary)
+    y_true, columns, labels, y_score = labels_and_scores(y_true, y_score, labels)
     if threshold is None:
         threshold = average_k_threshold(y_score, k, sample_weight=sample_weight)
     elif (threshold := as_numbers(threshold, "threshold")).ndim or np.isnan(threshold):
@@ -198,8 +185,7 @@ def set_coverage_score(y_true, y_set, *, average="micro", labels=None, sample_we
     >>> set_coverage_score(["a", "c"], y_set, labels=["a", "b", "c"], average=None)
     array([ 1., nan,  0.])
     """
-    names, y_set = column_names(y_set), _check_sets(y_set)
-    y_true, columns, labels = _encode(y_true, labels, y_set.shape, names)
+    y_true, columns, labels, y_set = labels_and_sets(y_true, y_set, labels)
     return _average(in_set(y_set, columns), y_true, columns, labels, average, sample_weight)
 
 
@@ -222,7 +208,7 @@ def average_set_size(y_set, *, sample_weight=None):
     >>> average_set_size([[True, True, False], [False, True, False]])
     1.5
     """
-    sizes = set_sizes(_check_sets(y_set))
+    sizes = set_sizes(check_sets(y_set))
     return float(np.average(sizes, weights=check_weights(sample_weight, len(sizes))))
 
 
@@ -246,7 +232,7 @@ def set_size_distribution(y_set, *, sample_weight=None):
     >>> set_size_distribution([[True, True, False], [False, True, False]])
     array([0. , 0.5, 0.5, 0. ])
     """
-    y_set = _check_sets(y_set)
+    y_set = check_sets(y_set)
     weight = check_weights(sample_weight, y_set.shape[0])
     counts = np.bincount(set_sizes(y_set), weights=weight, minlength=y_set.shape[1] + 1)
     return counts / counts.sum()
@@ -285,146 +271,16 @@ def shot_coverage_score(y_true, y_set, *, class_counts, labels=None, sample_weig
     >>> shot_coverage_score([0, 2, 2], y_set, class_counts=[300, 60, 5], labels=[0, 1, 2])
     {'few': 0.5, 'medium': nan, 'many': 1.0}
     """
-    names, y_set = column_names(y_set), _check_sets(y_set)
-    y_true, columns, _ = _encode(y_true, labels, y_set.shape, names)
+    y_true, columns, _, y_set = labels_and_sets(y_true, y_set, labels)
     class_counts = check_class_counts(class_counts, y_set.shape[1])
     classes, coverage = _class_coverage(in_set(y_set, columns), y_true, sample_weight)
     first = dict(zip(y_true.tolist(), columns.tolist()))
     at = np.array([first[c] for c in classes.tolist()])
-    group = shot_groups(np.where(at >= 0, class_counts[at], 0))
-    names = ("few", "medium", "many")
+    group = shot_groups(at, class_counts)
     return {
         name: float(np.mean(coverage[group == i])) if (group == i).any() else float("nan")
-        for i, name in enumerate(names)
+        for i, name in enumerate(GROUPS)
     }
-
-
-def check_class_counts(class_counts, n_classes):
-    """Return the training samples per class as an array of shape (n_classes,)."""
-    check_in_order(class_counts, "class_counts")
-    class_counts = as_numbers(class_counts, "class_counts")
-    if class_counts.shape != (n_classes,):
-        raise ValueError(
-            f"class_counts must have shape ({n_classes},), one count per column of y_set, "
-            f"got {class_counts.shape}."
-        )
-    wrong = ~(np.isfinite(class_counts) & (class_counts >= 0))
-    if wrong.any():
-        raise ValueError(
-            "class_counts must be finite and >= 0, but at columns "
-            f"{np.flatnonzero(wrong)[:5].tolist()} it holds {class_counts[wrong][:5].tolist()}. "
-            "Give the number of training samples of each class."
-        )
-    return class_counts
-
-
-def shot_groups(class_counts):
-    """Return 0, 1 or 2 for classes with few, medium or many training samples."""
-    few, many = SHOT_BOUNDS
-    counts = np.asarray(class_counts)
-    return (counts >= few).astype(int) + (counts > many)
-
-
-def _check_sets(y_set):
-    """Return sets as a bool array, dense or CSR, of shape (n_samples, n_classes)."""
-    sparse = sp.issparse(y_set)
-    try:
-        y_set = without_zeros(sp.csr_array(y_set)) if sparse else as_array(y_set, "y_set")
-    except ValueError as error:
-        raise ValueError(
-            f"{error}. Of lists of labels, MultiLabelBinarizer(classes=labels) of scikit-learn "
-            "makes the mask that predict_set returns."
-        ) from error
-    if y_set.ndim != 2 or 0 in y_set.shape:
-        raise ValueError(
-            "y_set must be a mask of shape (n_samples, n_classes), one row per sample, got "
-            f"shape {y_set.shape}."
-        )
-    if y_set.dtype != bool:
-        if y_set.dtype == object:
-            y_set = as_numbers(y_set, "y_set")
-        values = y_set.data if sparse else y_set
-        if values.dtype.kind not in "iuf" or not np.isin(values, (0, 1)).all():
-            raise ValueError(
-                "y_set must hold booleans (or 0 and 1); for scores use top_k_accuracy_score or "
-                "average_k_accuracy_score."
-            )
-        y_set = y_set.astype(bool)
-    return y_set
-
-
-def _two_columns(y_score, strict):
-    """Return scores with one column per class, and whether they came as one column."""
-    y_score = as_array(y_score, "y_score")
-    if y_score.ndim != 1:
-        return check_score_array(y_score, "y_score"), False
-    y_score = check_score_array(y_score[:, None], "y_score")[:, 0]
-    probability = y_score.min() >= 0 and y_score.max() <= 1
-    if not strict:
-        other = 1 - y_score if probability else -y_score
-    else:
-        # scikit-learn takes the greater label when the score is above 0.5 (or 0), not at it.
-        limit = y_score.dtype.type(0.5 if probability else 0)
-        other = np.full_like(y_score, np.nextafter(limit, y_score.dtype.type(1)))
-    return np.column_stack([other, y_score]), True
-
-
-def column_names(table):
-    """Return the names of the columns of a data frame as strings, none if they are numbered."""
-    names = names_of_columns(table)
-    names = [] if names is None else list(map(str, names))
-    return [] if names == list(map(str, range(len(names)))) else names
-
-
-def _check_order(names, labels):
-    """Raise if the names of columns are their labels in another order."""
-    labels = list(map(str, labels.tolist()))
-    if names != labels and sorted(names) == sorted(labels):
-        raise ValueError(
-            f"the columns of the predictions are named {', '.join(names[:5])}..., the labels in "
-            f"another order than {', '.join(labels[:5])}...: give labels in the order of the "
-            "columns, or the columns in that of the labels, as predictions[list(labels)]."
-        )
-
-
-def _encode(y_true, labels, shape, names=(), binary=False):
-    """Return true labels, their columns (-1: none) and the labels of the columns.
-
-    `names` are those of the columns of a data frame, which have to be in the order of the labels
-    if they are the labels.
-    """
-    y_true = as_labels(y_true, "y_true")
-    if len(y_true) != shape[0]:
-        raise ValueError(f"y_true has {len(y_true)} samples, the predictions {shape[0]}.")
-    if labels is None:
-        labels, columns = np.unique(y_true, return_inverse=True)
-        if len(labels) != shape[1]:
-            raise ValueError(
-                f"y_true has {len(labels)} distinct labels, the predictions {shape[1]} columns: "
-                "pass labels=, the label of each column (classes_ of the classifier)."
-            )
-        _check_order(names, labels)
-        return y_true, columns, labels
-    labels = as_labels(labels, "labels")
-    check_comparable(y_true, "y_true", labels, "labels")
-    if len(labels) != shape[1]:
-        raise ValueError(
-            f"labels has {len(labels)} entries, the predictions {shape[1]} columns; give the "
-            "label of each column."
-        )
-    _check_order(names, labels)
-    order = np.argsort(labels, kind="stable")
-    ordered = labels[order]
-    if (ordered[1:] == ordered[:-1]).any():
-        raise ValueError("labels must be distinct, but one occurs twice.")
-    if binary and (order != [0, 1]).any():
-        raise ValueError(
-            "labels must be in order where the scores are one column, that of the greater label, "
-            f"got {labels.tolist()}: pass {ordered.tolist()}, or a column for each label."
-        )
-    seen, ordered = of_one_type(y_true, ordered)
-    at = np.minimum(np.searchsorted(ordered, seen), len(labels) - 1)
-    return y_true, np.where(ordered[at] == seen, order[at], -1), labels
 
 
 def _class_coverage(hits, y_true, sample_weight):

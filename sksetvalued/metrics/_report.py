@@ -5,10 +5,10 @@ import numpy as np
 from .._arrays import plain_labels
 from .._predict import predict_set, unwrap
 from .._sets import in_set, set_sizes
+from ._inputs import labels_and_sets
 from ._intervals import binomial_interval, check_level, macro_interval
-from ._metrics import _check_sets, _encode, check_class_counts, column_names, shot_groups
 from ._plotting import axes_or_new
-from ._set_size_display import GROUP_NAMES
+from ._shots import GROUP_NAMES, check_class_counts, shot_groups
 
 #: So many classes of least coverage are named in the text.
 N_WORST = 5
@@ -136,15 +136,14 @@ class SetReport:
         check_level(level)
         if method not in ("wilson", "clopper-pearson"):
             raise ValueError(f"method must be 'wilson' or 'clopper-pearson', got {method!r}.")
-        names, y_set = column_names(y_set), _check_sets(y_set)
-        y_true, columns, labels = _encode(y_true, labels, y_set.shape, names)
+        y_true, columns, labels, y_set = labels_and_sets(y_true, y_set, labels)
         table = _Table(y_true, columns, y_set, level, method)
         rows = [table.micro(), table.macro("classes", "", np.ones(len(table.classes), bool))]
         if class_counts is not None:
             class_counts = check_class_counts(class_counts, y_set.shape[1])
-            group = shot_groups(table.counts(class_counts))
-            shown = [g for g in range(3) if (group == g).any()]
-            rows += [table.macro("group", GROUP_NAMES[g], group == g) for g in shown]
+            group = shot_groups(table.columns, class_counts)
+            shown = [(g, name) for g, name in enumerate(GROUP_NAMES) if (group == g).any()]
+            rows += [table.macro("group", name, group == g) for g, name in shown]
         rows += table.each_class()
         seen = np.bincount(columns[columns >= 0], minlength=len(labels))
         empty = float(np.mean(table.sizes == 0))
@@ -243,10 +242,6 @@ class _Table:
         self.size = np.bincount(at, weights=self.sizes) / self.n_samples
         spread = np.bincount(at, weights=(self.sizes - self.size[at]) ** 2) / self.n_samples
         self.size_variance = spread / self.n_samples
-
-    def counts(self, class_counts):
-        """Return the training samples of each class, zero for one without a column."""
-        return np.where(self.columns >= 0, class_counts[self.columns], 0)
 
     def micro(self):
         x, m = self.hits.sum(), len(self.hits)

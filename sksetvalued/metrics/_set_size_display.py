@@ -7,18 +7,14 @@ import numpy as np
 from .._predict import predict_set, unwrap
 from .._sets import set_sizes
 from .._validation import check_weights
-from ._metrics import _check_sets, _encode, check_class_counts, column_names, shot_groups
+from ._inputs import check_sets, labels_and_sets
 from ._plotting import axes_or_new
+from ._shots import GROUP_NAMES, check_class_counts, shot_groups
 
 #: Up to this size every size has its own bar.
 SINGLE_SIZES = 14
 #: Width of all bars of a size together.
 ALL_BARS = 0.85
-GROUP_NAMES = (
-    "few (< 20 training samples)",
-    "medium (20 to 100)",
-    "many (> 100)",
-)
 
 
 class SetSizeDisplay:
@@ -143,10 +139,10 @@ class SetSizeDisplay:
         -------
         display : SetSizeDisplay
         """
-        names, y_set = column_names(y_set), _check_sets(y_set)
-        groups = None
-        if class_counts is not None:
-            groups = _sample_groups(y_true, y_set.shape, class_counts, labels, names)
+        if class_counts is None:
+            y_set, groups = check_sets(y_set), None
+        else:
+            y_set, groups = _sets_and_groups(y_true, y_set, class_counts, labels)
         weight = check_weights(sample_weight, y_set.shape[0])
         sizes = set_sizes(y_set)
         display = cls(sizes, y_set.shape[1], groups=groups, sample_weight=weight, name=name)
@@ -170,7 +166,7 @@ class SetSizeDisplay:
         edges = size_bins(self.sizes.max())
         groups = np.zeros(len(self.sizes), int) if self.groups is None else self.groups
         weight = np.ones(len(self.sizes)) if self.sample_weight is None else self.sample_weight
-        present = [g for g in range(3) if weight[groups == g].any()]
+        present = [g for g in range(len(GROUP_NAMES)) if weight[groups == g].any()]
         mean = np.average(self.sizes, weights=weight)
         prefix = "" if self.name is None else f"{self.name}, "
         n_before = len(_histograms(ax))
@@ -215,15 +211,15 @@ class SetSizeDisplay:
             ax.legend(_histograms(ax), group_names, title="True class has")
 
 
-def _sample_groups(y_true, shape, class_counts, labels, names):
+def _sets_and_groups(y_true, y_set, class_counts, labels):
     if y_true is None:
         raise ValueError(
             "class_counts splits the histogram by the true class of each sample: pass the true "
             "labels too, or leave class_counts out."
         )
-    class_counts = check_class_counts(class_counts, shape[1])
-    _, columns, _ = _encode(y_true, labels, shape, names)
-    return shot_groups(np.where(columns >= 0, class_counts[columns], 0))
+    _, columns, _, y_set = labels_and_sets(y_true, y_set, labels)
+    class_counts = check_class_counts(class_counts, y_set.shape[1])
+    return y_set, shot_groups(columns, class_counts)
 
 
 def _histograms(ax):

@@ -1,0 +1,134 @@
+"""What metrics are given: true labels, sets or scores, and the labels of their columns."""
+
+import numpy as np
+import scipy.sparse as sp
+
+from .._arrays import (
+    as_array,
+    as_labels,
+    as_numbers,
+    check_comparable,
+    names_of_columns,
+    of_one_type,
+)
+from .._sets import without_zeros
+from .._validation import check_score_array
+
+
+def labels_and_sets(y_true, y_set, labels):
+    """Return true labels, their columns (-1: none), the labels of the columns, and the sets."""
+    names, y_set = _column_names(y_set), check_sets(y_set)
+    return *_encode(y_true, labels, y_set.shape, names), y_set
+
+
+def labels_and_scores(y_true, y_score, labels, strict=False):
+    """Return true labels, their columns (-1: none), the labels of the columns, and the scores.
+
+    One column of scores, of the greater label, becomes two. `strict` is whether a score then has
+    to be above its limit for that label.
+    """
+    names = _column_names(y_score)
+    y_score, binary = _two_columns(y_score, strict)
+    return *_encode(y_true, labels, y_score.shape, names, binary), y_score
+
+
+def check_sets(y_set):
+    """Return sets as a bool array, dense or CSR, of shape (n_samples, n_classes)."""
+    sparse = sp.issparse(y_set)
+    try:
+        y_set = without_zeros(sp.csr_array(y_set)) if sparse else as_array(y_set, "y_set")
+    except ValueError as error:
+        raise ValueError(
+            f"{error}. Of lists of labels, MultiLabelBinarizer(classes=labels) of scikit-learn "
+            "makes the mask that predict_set returns."
+        ) from error
+    if y_set.ndim != 2 or 0 in y_set.shape:
+        raise ValueError(
+            "y_set must be a mask of shape (n_samples, n_classes), one row per sample, got "
+            f"shape {y_set.shape}."
+        )
+    if y_set.dtype != bool:
+        if y_set.dtype == object:
+            y_set = as_numbers(y_set, "y_set")
+        values = y_set.data if sparse else y_set
+        if values.dtype.kind not in "iuf" or not np.isin(values, (0, 1)).all():
+            raise ValueError(
+                "y_set must hold booleans (or 0 and 1); for scores use top_k_accuracy_score or "
+                "average_k_accuracy_score."
+            )
+        y_set = y_set.astype(bool)
+    return y_set
+
+
+def _two_columns(y_score, strict):
+    """Return scores with one column per class, and whether they came as one column."""
+    y_score = as_array(y_score, "y_score")
+    if y_score.ndim != 1:
+        return check_score_array(y_score, "y_score"), False
+    y_score = check_score_array(y_score[:, None], "y_score")[:, 0]
+    probability = y_score.min() >= 0 and y_score.max() <= 1
+    if not strict:
+        other = 1 - y_score if probability else -y_score
+    else:
+        # scikit-learn takes the greater label when the score is above 0.5 (or 0), not at it.
+        limit = y_score.dtype.type(0.5 if probability else 0)
+        other = np.full_like(y_score, np.nextafter(limit, y_score.dtype.type(1)))
+    return np.column_stack([other, y_score]), True
+
+
+def _column_names(table):
+    """Return the names of the columns of a data frame as strings, none if they are numbered."""
+    names = names_of_columns(table)
+    names = [] if names is None else list(map(str, names))
+    return [] if names == list(map(str, range(len(names)))) else names
+
+
+def _check_order(names, labels):
+    """Raise if the names of columns are their labels in another order."""
+    labels = list(map(str, labels.tolist()))
+    if names != labels and sorted(names) == sorted(labels):
+        raise ValueError(
+            f"the columns of the predictions are named {', '.join(names[:5])}..., the labels in "
+            f"another order than {', '.join(labels[:5])}...: give labels in the order of the "
+            "columns, or the columns in that of the labels, as predictions[list(labels)]."
+        )
+
+
+def _encode(y_true, labels, shape, names=(), binary=False):
+    """Return true labels, their columns (-1: none) and the labels of the columns.
+
+    `names` are those of the columns of a data frame, which have to be in the order of the labels
+    if they are the labels.
+    """
+    y_true = as_labels(y_true, "y_true")
+    if len(y_true) != shape[0]:
+        raise ValueError(f"y_true has {len(y_true)} samples, the predictions {shape[0]}.")
+    if labels is None:
+        labels, columns = np.unique(y_true, return_inverse=True)
+        if len(labels) != shape[1]:
+            raise ValueError(
+                f"y_true has {len(labels)} distinct labels, the predictions {shape[1]} columns: "
+                "pass labels=, the label of each column (classes_ of the classifier)."
+            )
+        _check_order(names, labels)
+        return y_true, columns, labels
+    labels = as_labels(labels, "labels")
+    check_comparable(y_true, "y_true", labels, "labels")
+    if len(labels) != shape[1]:
+        raise ValueError(
+            f"labels has {len(labels)} entries, the predictions {shape[1]} columns; give the "
+            "label of each column."
+        )
+    _check_order(names, labels)
+    order = np.argsort(labels, kind="stable")
+    ordered = labels[order]
+    if (ordered[1:] == ordered[:-1]).any():
+        raise ValueError("labels must be distinct, but one occurs twice.")
+    if binary and (order != [0, 1]).any():
+        raise ValueError(
+            "labels must be in order where the scores are one column, that of the greater label, "
+            f"got {labels.tolist()}: pass {ordered.tolist()}, or a column for each label."
+        )
+    seen, ordered = of_one_type(y_true, ordered)
+    at = np.minimum(np.searchsorted(ordered, seen), len(labels) - 1)
+    return y_true, np.where(ordered[at] == seen, order[at], -1), labels
