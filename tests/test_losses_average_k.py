@@ -489,7 +489,7 @@ def role_at(index):
         (lambda: AverageKLoss(2)(Z, Y), TypeError, "pair"),
         (lambda: AverageKLoss(2)((Z, Z[:, :2]), Y), ValueError, "two heads"),
         (lambda: AverageKLoss(2)((Z, Z), Y + 2), ValueError, r"\[0, 2\]"),
-        (lambda: AssumeNegativeLoss()(Z[:, :1], 0 * Y), ValueError, "at least 2 classes"),
+        (lambda: AssumeNegativeLoss()(Z[:, :1], 0 * Y), ValueError, "at least two classes"),
         (lambda: ExpectedPositiveLoss(float("inf")), ValueError, "k must be finite"),
         (lambda: ExpectedPositiveLoss(2, beta=-0.1), ValueError, "beta"),
         (lambda: ExpectedPositiveLoss(3.5)(Z, Y), ValueError, r"k must lie in \[1, 3\]"),

@@ -16,6 +16,7 @@ from ._base import (
     SetLoss,
     check_scores,
     check_scores_and_target,
+    check_several,
     check_tensor,
     check_weights,
     holds_integers,
@@ -340,8 +341,7 @@ class AssumeNegativeLoss(SetLoss, name="assume_negative"):
     """
 
     def sample_losses(self, input, target):
-        if input.shape[1] < 2:
-            raise ValueError("input must hold scores of at least 2 classes, got 1.")
+        check_several(input)
         positive = F.softplus(-own_scores(input, target)[:, 0])
         negative = F.softplus(input).scatter(1, target[:, None], 0).sum(1)
         return positive + negative / (input.shape[1] - 1)

@@ -96,6 +96,24 @@ def check_scores_and_target(input, target):
     check_range(input, target)
 
 
+def check_several(input):
+    """Raise unless there are scores of at least two classes."""
+    if input.shape[1] < 2:
+        raise ValueError(
+            f"input must hold scores of at least two classes, got {input.shape[1]}: of two "
+            "classes, too, each has a score."
+        )
+
+
+def check_one_each(name, values, input):
+    """Raise unless there is a value for each of the classes of `input`."""
+    if len(values) != input.shape[1]:
+        raise ValueError(
+            f"{name} must have one entry for each of the {input.shape[1]} classes of input, got "
+            f"{len(values)}."
+        )
+
+
 def check_weights(sample_weight, input):
     """Raise unless `sample_weight` is None or a non-negative number for each row of `input`."""
     if sample_weight is None:

@@ -4,17 +4,9 @@ import torch
 
 from .._checks import check_number
 from ..operators._margins import margins_of
-from ._base import SetLoss, counts_of_loss, cross_entropy
+from ._base import SetLoss, check_one_each, counts_of_loss, cross_entropy
 
 __all__ = ["FocalLoss", "LDAMLoss", "LogitAdjustedLoss"]
-
-
-def _check_counts_fit(class_counts, input):
-    if len(class_counts) != input.shape[1]:
-        raise ValueError(
-            f"class_counts must have one entry for each of the {input.shape[1]} classes of "
-            f"input, got {len(class_counts)}."
-        )
 
 
 def focal_loss(input, target, gamma=2.0, reduction="mean", sample_weight=None):
@@ -206,7 +198,7 @@ class LDAMLoss(SetLoss, name="ldam"):
         return self.scale * output
 
     def sample_losses(self, input, target):
-        _check_counts_fit(self.class_counts, input)
+        check_one_each("class_counts", self.class_counts, input)
         counts = self.class_counts.to(input.dtype)
         margins = margins_of(counts, counts.min(), self.max_margin)
         classes = torch.arange(input.shape[1], device=input.device)
@@ -262,7 +254,7 @@ class LogitAdjustedLoss(SetLoss, name="logit_adjusted"):
         return 1.0 - self.tau
 
     def sample_losses(self, input, target):
-        _check_counts_fit(self.class_counts, input)
+        check_one_each("class_counts", self.class_counts, input)
         counts = self.class_counts.to(input.dtype)
         adjustment = self.tau * (counts / counts.sum()).log()
         return cross_entropy(_centered(input) + adjustment, target)

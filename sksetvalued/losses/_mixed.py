@@ -6,7 +6,7 @@ from .._checks import check_number, check_positive_integer
 from ..operators._precision import log_sum_exp
 from ..operators.laplace import LogProbability
 from ..operators.smoothed import smoothed_hinge
-from ._base import SetLoss
+from ._base import SetLoss, check_several
 from ._ranks import check_ranks, resolve_ranks
 
 __all__ = ["LapSumLoss", "MixedTopKLoss"]
@@ -125,15 +125,6 @@ class LapSumLoss(SetLoss, name="lapsum"):
     def sample_losses(self, input, target):
         check_several(input)
         return -LogProbability.by_parts(input, target, self.k, self.tau)
-
-
-def check_several(input):
-    """Raise unless there are scores of at least two classes."""
-    if input.shape[1] < 2:
-        raise ValueError(
-            "input must hold scores of at least two classes for a top-k loss, "
-            f"got {input.shape[1]}."
-        )
 
 
 def mixed_top_k_loss(

@@ -6,7 +6,7 @@ import torch
 from .._arrays import as_numbers
 from .._checks import check_number
 from ._average_k import AverageKLoss
-from ._base import cross_entropy
+from ._base import check_one_each, cross_entropy
 from ._noised import NoisedTopKHingeLoss
 
 __all__ = ["AverageKMixtureLoss", "NoisedMixtureLoss"]
@@ -46,11 +46,7 @@ class _Smoothing:
 
     def _towards_prior(self, scores):
         """Return the cross-entropy between the prior and the scores, of each sample."""
-        if len(self.prior) != scores.shape[1]:
-            raise ValueError(
-                f"prior must have one entry for each of the {scores.shape[1]} classes of input, "
-                f"got {len(self.prior)}."
-            )
+        check_one_each("prior", self.prior, scores)
         return -(scores.log_softmax(1) @ self.prior.to(scores))
 
     @staticmethod

@@ -6,7 +6,7 @@ from .._checks import check_number, check_positive_integer
 from .._randomness import OwnGenerator
 from ..operators._margins import margins_of
 from ..operators.noised import check_noise, noised_hinge
-from ._base import counts_of_loss
+from ._base import check_one_each, counts_of_loss
 from ._ranks import check_ranks, resolve_ranks
 from ._top_k import _TopKLoss
 
@@ -151,11 +151,7 @@ class NoisedTopKHingeLoss(_TopKLoss, name="noised_hinge"):
         """Return the margin of each sample, or the common one."""
         if self.max_margin is None:
             return self.margin
-        if len(self.class_counts) != input.shape[1]:
-            raise ValueError(
-                f"class_counts has {len(self.class_counts)} entries but the scores have "
-                f"{input.shape[1]} classes; give one count per class."
-            )
+        check_one_each("class_counts", self.class_counts, input)
         counts = self.class_counts.to(input.dtype)
         return margins_of(counts[target], counts.min(), self.max_margin)
 

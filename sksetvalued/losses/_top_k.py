@@ -6,7 +6,7 @@ from .._checks import check_number, check_positive_integer
 from ..operators._checks import check_k
 from ..operators._top_k import top_k
 from ..operators.noised import noised_hinge
-from ._base import SetLoss, check_range, check_shapes
+from ._base import SetLoss, check_range, check_several, check_shapes
 
 __all__ = ["CalibratedTopKHingeLoss", "ConvexTopKHingeLoss", "TopKHingeLoss"]
 
@@ -113,11 +113,7 @@ class _TopKLoss(SetLoss):
         input : Tensor of shape (n_samples, n_classes)
         """
         if self.k >= input.shape[1]:
-            if input.shape[1] < 2:
-                raise ValueError(
-                    "input must hold scores of at least two classes for a top-k loss, "
-                    f"got {input.shape[1]}."
-                )
+            check_several(input)
             if self.ranks is None:
                 check_k(self.k, input.shape[1], largest=input.shape[1] - 1)
 
