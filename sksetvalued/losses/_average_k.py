@@ -18,12 +18,12 @@ from ._base import (
     check_scores_and_target,
     check_several,
     check_tensor,
-    check_weights,
+    check_weight_tensor,
     holds_integers,
     reduce_loss,
     without_left_out,
 )
-from ._two_head import check_k, two_head
+from ._two_head import check_average_size, two_head
 
 __all__ = ["AssumeNegativeLoss", "AverageKLoss", "ExpectedPositiveLoss", "ROLELoss"]
 
@@ -142,8 +142,8 @@ def role_loss(input, target, estimates, k, beta=None, reduction="mean", sample_w
     tensor(3.4657)
     """
     check_scores_and_target(input, target)
-    check_weights(sample_weight, input)
-    check_k(k, input)
+    check_weight_tensor(sample_weight, input)
+    check_average_size(k, input)
     _check_beta(beta)
     check_tensor(estimates, "estimates")
     if estimates.shape != input.shape:
@@ -296,7 +296,7 @@ class AverageKLoss(SetLoss, name="two_head"):
         if self.validate:
             check_scores_and_target(scores, target)
             check_scores(proposals)
-            check_weights(sample_weight, scores)
+            check_weight_tensor(sample_weight, scores)
             if proposals.shape != scores.shape:
                 raise ValueError(
                     "the two heads of input must have one shape, "
@@ -406,8 +406,8 @@ class ExpectedPositiveLoss(SetLoss, name="expected_positive"):
         """
         if self.validate:
             check_scores_and_target(input, target)
-            check_weights(sample_weight, input)
-        check_k(self.k, input)
+            check_weight_tensor(sample_weight, input)
+        check_average_size(self.k, input)
         target = target.long()
         with without_autocast(input.device):
             scores = at_least_float32(without_left_out(input, sample_weight))

@@ -114,7 +114,7 @@ def check_one_each(name, values, input):
         )
 
 
-def check_weights(sample_weight, input):
+def check_weight_tensor(sample_weight, input):
     """Raise unless `sample_weight` is None or a non-negative number for each row of `input`."""
     if sample_weight is None:
         return
@@ -354,7 +354,7 @@ class SetLoss(nn.Module):
             self.check(input, target)
         if sample_weight is not None:
             if self.validate:
-                check_weights(sample_weight, input)
+                check_weight_tensor(sample_weight, input)
             input = without_left_out(input, sample_weight)
         if target.ndim == 1:
             target = target.long()

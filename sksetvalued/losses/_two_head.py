@@ -10,10 +10,10 @@ from .._checks import check_number
 from ..operators._backends import check_classes
 from ..operators._dispatch import choose, is_eager, kernels, needs_reference
 from ..operators._precision import at_least_float32
-from ._base import check_scores_and_target, check_weights, cross_entropy
+from ._base import check_scores_and_target, check_weight_tensor, cross_entropy
 
 
-def check_k(k, input):
+def check_average_size(k, input):
     """Raise unless sets of k classes on average can be had of the classes of `input`."""
     check_number("k", k, 1, inclusive=True)
     if k > input.shape[-1]:
@@ -97,8 +97,8 @@ def pseudo_positives(proposal_scores, target, k, sample_weight=None):
             [False, False, False]])
     """
     check_scores_and_target(proposal_scores, target)
-    check_weights(sample_weight, proposal_scores)
-    check_k(k, proposal_scores)
+    check_weight_tensor(sample_weight, proposal_scores)
+    check_average_size(k, proposal_scores)
     return _candidates(proposal_scores, target, k, sample_weight)
 
 
@@ -191,7 +191,7 @@ class _Compiled(torch.autograd.Function):
 def two_head(scores, proposal_scores, target, k, alpha, sample_weight=None):
     """Return the terms of the samples, of which the two-head loss is the weighted mean."""
     heads = scores, proposal_scores
-    check_k(k, proposal_scores)
+    check_average_size(k, proposal_scores)
     if sample_weight is None and all(choose("two_head", each, target) == "cpu" for each in heads):
         return _Compiled.apply(*heads, target, k, alpha)
     return _definition(*heads, target, k, alpha, sample_weight)

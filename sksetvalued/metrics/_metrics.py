@@ -15,7 +15,7 @@ from .._validation import (
     warn_every_class,
 )
 from ._inputs import check_sets, labels_and_scores, labels_and_sets
-from ._shots import GROUPS, check_class_counts, shot_groups
+from ._shots import GROUPS, check_training_counts, shot_groups
 
 AVERAGES = ("micro", "macro", None)
 
@@ -272,7 +272,7 @@ def shot_coverage_score(y_true, y_set, *, class_counts, labels=None, sample_weig
     {'few': 0.5, 'medium': nan, 'many': 1.0}
     """
     y_true, columns, _, y_set = labels_and_sets(y_true, y_set, labels)
-    class_counts = check_class_counts(class_counts, y_set.shape[1])
+    class_counts = check_training_counts(class_counts, y_set.shape[1])
     classes, coverage = _class_coverage(in_set(y_set, columns), y_true, sample_weight)
     first = dict(zip(y_true.tolist(), columns.tolist()))
     at = np.array([first[c] for c in classes.tolist()])

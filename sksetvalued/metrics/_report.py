@@ -8,7 +8,7 @@ from .._sets import in_set, set_sizes
 from ._inputs import labels_and_sets
 from ._intervals import binomial_interval, check_level, macro_interval
 from ._plotting import axes_or_new
-from ._shots import GROUP_NAMES, check_class_counts, shot_groups
+from ._shots import GROUP_NAMES, check_training_counts, shot_groups
 
 #: So many classes of least coverage are named in the text.
 N_WORST = 5
@@ -140,7 +140,7 @@ class SetReport:
         table = _Table(y_true, columns, y_set, level, method)
         rows = [table.micro(), table.macro("classes", "", np.ones(len(table.classes), bool))]
         if class_counts is not None:
-            class_counts = check_class_counts(class_counts, y_set.shape[1])
+            class_counts = check_training_counts(class_counts, y_set.shape[1])
             group = shot_groups(table.columns, class_counts)
             shown = [(g, name) for g, name in enumerate(GROUP_NAMES) if (group == g).any()]
             rows += [table.macro("group", name, group == g) for g, name in shown]

@@ -9,7 +9,7 @@ from .._sets import set_sizes
 from .._validation import check_weights
 from ._inputs import check_sets, labels_and_sets
 from ._plotting import axes_or_new
-from ._shots import GROUP_NAMES, check_class_counts, shot_groups
+from ._shots import GROUP_NAMES, check_training_counts, shot_groups
 
 #: Up to this size every size has its own bar.
 SINGLE_SIZES = 14
@@ -218,7 +218,7 @@ def _sets_and_groups(y_true, y_set, class_counts, labels):
             "labels too, or leave class_counts out."
         )
     _, columns, _, y_set = labels_and_sets(y_true, y_set, labels)
-    class_counts = check_class_counts(class_counts, y_set.shape[1])
+    class_counts = check_training_counts(class_counts, y_set.shape[1])
     return y_set, shot_groups(columns, class_counts)
 
 

@@ -30,7 +30,7 @@ def shot_groups(columns, class_counts):
     return (counts >= FEWEST_MEDIUM).astype(int) + (counts > MOST_MEDIUM)
 
 
-def check_class_counts(class_counts, n_classes):
+def check_training_counts(class_counts, n_classes):
     """Return the training samples per class as an array of shape (n_classes,)."""
     check_in_order(class_counts, "class_counts")
     class_counts = as_numbers(class_counts, "class_counts")

@@ -121,7 +121,7 @@ def build_network(
             normalize.append(WithCosines())
     elif len(form) == 3:
         own = source.statistics(backbone, weights, body)
-        normalize = _normalization(normalization, own, weights, source.n_channels)
+        normalize = _image_normalization(normalization, own, weights, source.n_channels)
         _check_channels(len(normalize.mean), form[0], is_built_in(backbone))
     else:
         normalize = nn.Identity()
@@ -219,7 +219,7 @@ def _column_scale(statistics, body):
     return nn.Sequential(scale, Arcsinh(), ColumnScale(*statistics[2:]))
 
 
-def _normalization(statistics, own, weights, n_channels):
+def _image_normalization(statistics, own, weights, n_channels):
     """Return the first layer for images.
 
     Parameters
