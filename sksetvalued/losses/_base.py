@@ -15,8 +15,9 @@ __all__ = ["LOSSES", "SetLoss"]
 
 REDUCTIONS = ("mean", "sum", "none")
 
-#: That of each sample. The target that torch would give a loss of zero, -100, is no class here.
-cross_entropy = partial(F.cross_entropy, reduction="none", ignore_index=-(2**63))
+#: The cross-entropy of each sample. The target that torch would give a loss of zero, -100, is no
+#: class here.
+softmax_losses = partial(F.cross_entropy, reduction="none", ignore_index=-(2**63))
 
 #: Losses that estimators accept by name, filled by the subclasses of :class:`SetLoss`.
 LOSSES = {}

@@ -1,7 +1,7 @@
 """The cross-entropy, as a loss of this family."""
 
 from ..operators._precision import at_least_float32, without_autocast
-from ._base import SetLoss, check_scores_and_target, cross_entropy
+from ._base import SetLoss, check_scores_and_target, softmax_losses
 
 __all__ = ["CrossEntropyLoss"]
 
@@ -37,7 +37,7 @@ class CrossEntropyLoss(SetLoss, name="cross_entropy"):
             check_scores_and_target(input, target)
         with without_autocast(input.device):
             scores = at_least_float32(input)
-            return cross_entropy(scores, target.long(), reduction=self.reduction)
+            return softmax_losses(scores, target.long(), reduction=self.reduction)
 
     def sample_losses(self, input, target):
-        return cross_entropy(input, target)
+        return softmax_losses(input, target)

@@ -4,7 +4,7 @@ import torch
 
 from .._checks import check_number
 from ..operators._margins import margins_of
-from ._base import SetLoss, check_one_each, counts_of_loss, cross_entropy
+from ._base import SetLoss, check_one_each, counts_of_loss, softmax_losses
 
 __all__ = ["FocalLoss", "LDAMLoss", "LogitAdjustedLoss"]
 
@@ -137,7 +137,7 @@ class FocalLoss(SetLoss, name="focal"):
         self.gamma = gamma
 
     def sample_losses(self, input, target):
-        loss = cross_entropy(input, target)
+        loss = softmax_losses(input, target)
         if self.gamma == 0:
             return loss
         # A sample at probability one would give 0^(gamma - 1) in the gradient.
@@ -204,7 +204,7 @@ class LDAMLoss(SetLoss, name="ldam"):
         classes = torch.arange(input.shape[1], device=input.device)
         at_target = (target[:, None] == classes).to(input.dtype)
         logits = self.scale * (_centered(input) - margins * at_target)
-        return cross_entropy(logits, target)
+        return softmax_losses(logits, target)
 
 
 class LogitAdjustedLoss(SetLoss, name="logit_adjusted"):
@@ -257,4 +257,4 @@ class LogitAdjustedLoss(SetLoss, name="logit_adjusted"):
         check_one_each("class_counts", self.class_counts, input)
         counts = self.class_counts.to(input.dtype)
         adjustment = self.tau * (counts / counts.sum()).log()
-        return cross_entropy(_centered(input) + adjustment, target)
+        return softmax_losses(_centered(input) + adjustment, target)

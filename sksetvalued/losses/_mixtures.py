@@ -6,7 +6,7 @@ import torch
 from .._arrays import as_numbers
 from .._checks import check_number
 from ._average_k import AverageKLoss
-from ._base import check_one_each, cross_entropy
+from ._base import check_one_each, softmax_losses
 from ._noised import NoisedTopKHingeLoss
 
 __all__ = ["AverageKMixtureLoss", "NoisedMixtureLoss"]
@@ -127,16 +127,16 @@ class NoisedMixtureLoss(_Smoothing, NoisedTopKHingeLoss, name="noised_mixture"):
     ):
         super().__init__(
             k,
-            epsilon,
-            n_noise_samples,
-            margin,
-            scale,
-            class_counts,
-            max_margin,
-            noise,
-            generator,
-            reduction,
-            ranks,
+            epsilon=epsilon,
+            n_noise_samples=n_noise_samples,
+            margin=margin,
+            scale=scale,
+            class_counts=class_counts,
+            max_margin=max_margin,
+            noise=noise,
+            generator=generator,
+            reduction=reduction,
+            ranks=ranks,
         )
         self._set_smoothing(cross_entropy, label_smoothing, prior)
 
@@ -151,15 +151,16 @@ class NoisedMixtureLoss(_Smoothing, NoisedTopKHingeLoss, name="noised_mixture"):
     def sample_losses(self, input, target):
         if self.cross_entropy == 0:
             return super().sample_losses(input, target)
-        losses = self._cross_entropy(input, target)
+        losses = self._smoothed_losses(input, target)
         if self.cross_entropy < 1:
             hinge = super().sample_losses(input, target)
             losses = torch.lerp(hinge, losses, self.cross_entropy)
         return losses
 
-    def _cross_entropy(self, input, target):
+    def _smoothed_losses(self, input, target):
+        """Return the cross-entropy with the smoothed labels, of each sample."""
         scores = self.scores(input)
-        losses = cross_entropy(scores, target)
+        losses = softmax_losses(scores, target)
         if not self.smoothed_by:
             return losses
         return torch.lerp(losses, self._towards_prior(scores), self.smoothed_by)
@@ -219,12 +220,12 @@ class AverageKMixtureLoss(_Smoothing, AverageKLoss, name="two_head_mixture"):
         reduction="mean",
         ranking_head="proposal",
     ):
-        super().__init__(k, alpha, reduction, ranking_head)
+        super().__init__(k, alpha, reduction=reduction, ranking_head=ranking_head)
         self._set_smoothing(cross_entropy, label_smoothing, prior)
         self.hinge = NoisedMixtureLoss(
             self._rank(),
-            0.0,
-            ranks,
+            cross_entropy=0.0,
+            ranks=ranks,
             epsilon=epsilon,
             n_noise_samples=n_noise_samples,
             generator=generator,
@@ -246,6 +247,6 @@ class AverageKMixtureLoss(_Smoothing, AverageKLoss, name="two_head_mixture"):
             hinge = self.hinge.sample_losses(proposals, target)
             losses = torch.lerp(hinge, losses, self.cross_entropy)
         if self.smoothed_by:
-            change = self._towards_prior(proposals) - cross_entropy(proposals, target)
+            change = self._towards_prior(proposals) - softmax_losses(proposals, target)
             losses = losses + self.cross_entropy * self.smoothed_by * change
         return losses

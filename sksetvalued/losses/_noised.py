@@ -230,16 +230,16 @@ def noised_top_k_hinge_loss(
     given = isinstance(noise, torch.Tensor)
     loss = (_GivenNoise if given else NoisedTopKHingeLoss)(
         k,
-        epsilon,
-        n_noise_samples,
-        margin,
-        scale,
-        class_counts,
-        max_margin,
-        "independent" if given else noise,
-        generator,
-        reduction,
-        ranks,
+        epsilon=epsilon,
+        n_noise_samples=n_noise_samples,
+        margin=margin,
+        scale=scale,
+        class_counts=class_counts,
+        max_margin=max_margin,
+        noise="independent" if given else noise,
+        generator=generator,
+        reduction=reduction,
+        ranks=ranks,
     )
     if given:
         loss.given = noise

@@ -10,7 +10,7 @@ from .._checks import check_number
 from ..operators._backends import check_classes
 from ..operators._dispatch import choose, is_eager, kernels, needs_reference
 from ..operators._precision import at_least_float32
-from ._base import check_scores_and_target, check_weight_tensor, cross_entropy
+from ._base import check_scores_and_target, check_weight_tensor, softmax_losses
 
 
 def check_average_size(k, input):
@@ -155,7 +155,7 @@ def _definition(scores, proposal_scores, target, k, alpha, sample_weight=None):
     share = torch.where(candidates, positive, alpha * negative).scatter(1, own, 1)
     sign = torch.where(others, 1.0, -1.0).to(scores.dtype)
     labels = torch.linalg.vecdot(F.softplus(sign * scores), share)
-    return cross_entropy(proposal_scores, target) + labels
+    return softmax_losses(proposal_scores, target) + labels
 
 
 class _Compiled(torch.autograd.Function):
