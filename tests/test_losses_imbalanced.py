@@ -149,6 +149,12 @@ def test_ldam_margin_is_taken_before_the_scale():
     assert torch.allclose(inside, outside)
 
 
+def test_reprs_hold_the_parameters_but_no_arrays():
+    assert repr(FocalLoss(3.0)) == "FocalLoss(gamma=3.0, reduction='mean')"
+    loss = LDAMLoss([1, 16], 0.2)
+    assert repr(loss) == "LDAMLoss(max_margin=0.2, scale=30.0, reduction='mean')"
+
+
 def test_ldam_declares_a_cosine_head_and_scales_its_scores():
     loss = LDAMLoss([1, 2, 3], scale=30.0)
     cosines = torch.tensor([[0.1, -0.2, 1.0]])

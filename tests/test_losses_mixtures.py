@@ -88,7 +88,9 @@ def test_labels_are_smoothed_towards_the_prior():
     one = NoisedMixtureLoss(3, 1.0, label_smoothing=0.2, prior=PRIOR)(SCORES, TARGET)
     torch.testing.assert_close(one, expected)
     params = {"cross_entropy": 1.0, "label_smoothing": 0.2, "prior": PRIOR}
-    two = AverageKMixtureLoss(2, **params)(PAIR[::-1], TARGET)
+    mixture = AverageKMixtureLoss(2, **params)
+    assert "label_smoothing=0.2" in repr(mixture)
+    two = mixture(PAIR[::-1], TARGET)
     plain = AverageKLoss(2, 0.1)(PAIR[::-1], TARGET)
     torch.testing.assert_close(two - plain, expected - F.cross_entropy(SCORES, TARGET))
 

@@ -2,6 +2,7 @@
 
 import inspect
 from functools import partial
+from numbers import Number
 
 import torch
 from torch import nn
@@ -283,6 +284,13 @@ class SetLoss(nn.Module):
             if buffer is not None and isinstance(given, torch.Tensor) and holds_integers(buffer):
                 self._buffers[name] = buffer.to(torch.promote_types(buffer.dtype, given.dtype))
         super()._load_from_state_dict(state_dict, prefix, *others)
+
+    def extra_repr(self):
+        """Return the arguments of the constructor that are numbers, strings or pairs."""
+        stored = vars(self)
+        shown = {name: stored.get(name) for name in inspect.signature(type(self)).parameters}
+        kinds = Number | str | tuple
+        return ", ".join(f"{k}={v!r}" for k, v in shown.items() if isinstance(v, kinds))
 
     def scores(self, output):
         """Return the scores to rank classes by.

@@ -62,10 +62,6 @@ class MixedTopKLoss(SetLoss, name="mixed_top_k"):
         self.k = k
         self.tau = tau
 
-    def extra_repr(self):
-        k = "" if self.k is None else f", k={self.k}"
-        return f"ranks={self.ranks}{k}, tau={self.tau}, reduction={self.reduction!r}"
-
     def sample_losses(self, input, target):
         check_several(input)
         logs = []
@@ -118,9 +114,6 @@ class LapSumLoss(SetLoss, name="lapsum"):
         check_number("tau", tau, 0, inclusive=False)
         self.k = k
         self.tau = tau
-
-    def extra_repr(self):
-        return f"k={self.k}, tau={self.tau}, reduction={self.reduction!r}"
 
     def sample_losses(self, input, target):
         check_several(input)

@@ -44,6 +44,9 @@ class _Smoothing:
         """Smoothing that the scores show: the hinge does not smooth."""
         return self.smoothed_by if self.cross_entropy == 1 else 0.0
 
+    def extra_repr(self):
+        return f"{super().extra_repr()}, label_smoothing={self.smoothed_by!r}"
+
     def _towards_prior(self, scores):
         """Return the cross-entropy between the prior and the scores, of each sample."""
         check_one_each("prior", self.prior, scores)
@@ -144,9 +147,6 @@ class NoisedMixtureLoss(_Smoothing, NoisedTopKHingeLoss, name="noised_mixture"):
     def from_estimator(cls, supplied, loss_params):
         """Build the loss; the estimator gives the shares of the classes."""
         return super().from_estimator(cls._with_prior(supplied), loss_params)
-
-    def extra_repr(self):
-        return f"{super().extra_repr()}, cross_entropy={self.cross_entropy!r}"
 
     def sample_losses(self, input, target):
         if self.cross_entropy == 0:

@@ -137,12 +137,6 @@ class NoisedTopKHingeLoss(_TopKLoss, name="noised_hinge"):
         """Return "cosine" when the loss has class margins, else "linear"."""
         return "linear" if self.max_margin is None else "cosine"
 
-    def extra_repr(self):
-        margin = "margin" if self.max_margin is None else "max_margin"
-        names = ["k", "epsilon", "n_noise_samples", margin, "scale", "noise", "reduction"]
-        names += [] if self.ranks is None else ["ranks"]
-        return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
-
     def scores(self, output):
         """Return the scores multiplied by `scale`."""
         return output if self.scale == 1 else self.scale * output

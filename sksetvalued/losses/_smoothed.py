@@ -55,10 +55,6 @@ class SmoothedTopKHingeLoss(_TopKLoss, name="smoothed_hinge"):
         self.tau = tau
         self.ranks = check_ranks(ranks)
 
-    def extra_repr(self):
-        names = ["k", "tau", "margin", "reduction"] + (["ranks"] if self.ranks else [])
-        return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
-
     def sample_losses(self, input, target):
         self.check_rank(input)
         ranks = resolve_ranks(self.k, self.ranks, input.shape[1])

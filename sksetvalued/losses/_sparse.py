@@ -115,9 +115,6 @@ class _ProjectionLoss(SetLoss):
         check_number("margin", margin, 0, inclusive=False)
         self.margin = margin
 
-    def extra_repr(self):
-        return f"margin={self.margin}, reduction={self.reduction!r}"
-
     def scores(self, output):
         """Return the scores in units of the margin, as they are projected."""
         return output if self.margin == 1 else output / self.margin

@@ -85,9 +85,6 @@ class _TopKLoss(SetLoss):
         self.k = int(k)
         self.margin = margin
 
-    def extra_repr(self):
-        return f"k={self.k}, margin={self.margin}, reduction={self.reduction!r}"
-
     def check(self, input, target):
         """Check all but the range of the targets, which looking them up does on the processor.
 
