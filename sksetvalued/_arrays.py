@@ -261,6 +261,14 @@ def of_one_type(labels, known):
     return labels, known
 
 
+def positions(labels, known):
+    """Return the position of each label among distinct known ones, -1 where it is none of them."""
+    labels, known = of_one_type(labels, known)
+    order = np.argsort(known)
+    at = order[np.searchsorted(known, labels, sorter=order).clip(max=len(known) - 1)]
+    return np.where(known[at] == labels, at, -1)
+
+
 def plain_labels(labels):
     """Return labels as a list of what is printed well; ``tolist`` makes numbers of nanoseconds."""
     if labels.dtype.kind in "mM" and np.datetime_data(labels.dtype)[0] in FINER_THAN_PYTHON:

@@ -22,6 +22,7 @@ from sksetvalued import (
     calibrate,
     cross_val_predict_set,
 )
+from sksetvalued._arrays import positions
 from sksetvalued.datasets import long_tail_indices, make_ambiguous_classification
 from sksetvalued.losses import LogitAdjustedLoss, MixedTopKLoss
 from sksetvalued.metrics import (
@@ -139,6 +140,26 @@ class TestLabels:
         for model in (top_k(), SparseTopClassifier(max_epochs=1), plug_in):
             with pytest.raises(ValueError, match=match):
                 model.fit(X, labels)
+
+    @pytest.mark.parametrize(
+        "known",
+        [
+            np.array([2**63 + 1, 2**63, 2**53 + 1], dtype=np.uint64),
+            np.array([2.5, -np.inf, 7]),
+            np.array(["oak", "ash", "elm"]),
+            np.array(["oak", "ash", "elm"], dtype=object),
+            np.array(["2024-05-01", "2023-01-01", "2024-02-01"], dtype="datetime64[ns]"),
+        ],
+        ids=lambda known: str(known.dtype),
+    )
+    def test_positions_among_those_known(self, known):
+        labels = known[[2, 0, 1, 2]]
+        assert positions(labels, known).tolist() == [2, 0, 1, 2]
+        assert positions(labels, known[:2]).tolist() == [-1, 0, 1, -1]
+
+    def test_positions_tell_signed_from_unsigned_numbers(self):
+        signed, unsigned = 2**53 + np.arange(2), np.array([2**53 + 1], dtype=np.uint64)
+        assert positions(signed, unsigned).tolist() == [-1, 0]
 
     def test_large_whole_numbers_are_told_apart_whatever_their_types(self):
         numbers = (2**53 + np.arange(3))[Y]

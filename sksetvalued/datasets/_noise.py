@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.utils import check_random_state
 
-from .._arrays import as_array, as_labels, check_kind, label_kinds
+from .._arrays import as_array, as_labels, check_kind, label_kinds, positions
 from .._checks import check_in_order, check_real
 
 
@@ -60,11 +60,9 @@ def corrupt_labels(y, groups, p, *, random_state=None):
         raise ValueError(
             f"y holds labels without a group, such as {y[0]!r}: groups are those of {classes[:5]}."
         )
-    order = np.argsort(classes, kind="stable")
-    position = np.searchsorted(classes, y, sorter=order).clip(max=len(classes) - 1)
-    code = order[position]
-    if not np.array_equal(classes[code], y):
-        raise ValueError(f"y holds labels without a group: {np.setdiff1d(y, classes)[:5]}.")
+    code = positions(y, classes)
+    if (code < 0).any():
+        raise ValueError(f"y holds labels without a group: {np.unique(y[code < 0])[:5]}.")
     rng = check_random_state(random_state)
     drawn = np.flatnonzero(rng.random_sample(len(y)) < p)
     new = _draw_within(group_of_class, group_of_class[code[drawn]], rng)

@@ -9,7 +9,7 @@ from .._arrays import (
     as_numbers,
     check_comparable,
     names_of_columns,
-    of_one_type,
+    positions,
 )
 from .._sets import without_zeros
 from .._validation import check_score_array
@@ -120,15 +120,12 @@ def _encode(y_true, labels, shape, names=(), binary=False):
             "label of each column."
         )
     _check_order(names, labels)
-    order = np.argsort(labels, kind="stable")
-    ordered = labels[order]
-    if (ordered[1:] == ordered[:-1]).any():
+    ordered = np.unique(labels)
+    if len(ordered) < len(labels):
         raise ValueError("labels must be distinct, but one occurs twice.")
-    if binary and (order != [0, 1]).any():
+    if binary and (labels != ordered).any():
         raise ValueError(
             "labels must be in order where the scores are one column, that of the greater label, "
             f"got {labels.tolist()}: pass {ordered.tolist()}, or a column for each label."
         )
-    seen, ordered = of_one_type(y_true, ordered)
-    at = np.minimum(np.searchsorted(ordered, seen), len(labels) - 1)
-    return y_true, np.where(ordered[at] == seen, order[at], -1), labels
+    return y_true, positions(y_true, labels), labels
