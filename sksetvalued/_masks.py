@@ -124,13 +124,10 @@ def threshold_mask(y_score, threshold, min_size=0, max_size=None, mask=None):
     mask : bool ndarray of shape (n_samples, n_classes)
     """
     mask = np.greater_equal(y_score, ceil_to_dtype(threshold, y_score.dtype), out=mask)
-    if min_size > 0 or (max_size is not None and max_size < y_score.shape[1]):
+    max_size = y_score.shape[1] if max_size is None else max_size
+    if min_size > 0 or max_size < y_score.shape[1]:
         sizes = row_counts(mask)
-        for bound, rows in ((min_size, sizes < min_size), (max_size, _above(sizes, max_size))):
+        for bound, rows in ((min_size, sizes < min_size), (max_size, sizes > max_size)):
             if rows.any():
                 mask[rows] = top_k_mask(y_score[rows], bound)
     return mask
-
-
-def _above(sizes, max_size):
-    return np.zeros(sizes.shape, dtype=bool) if max_size is None else sizes > max_size
