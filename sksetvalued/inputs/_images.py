@@ -72,13 +72,12 @@ class ImageInputs(SampleInputs):
     kind = "image"
 
     def __init__(self, images, transform=None):
-        # Its gradients are not for the training to write.
         if isinstance(images, list):
             images = [with_plain_bands(image) for image in images]
             if all(map(torch.is_tensor, images)):
                 images = torch.stack(images)  # which have the channels first
         if torch.is_tensor(images):
-            images = images.detach()
+            images = images.detach()  # its gradients are not for the training to write
         elif not isinstance(images, np.memmap):
             images = as_array(images, "X")
         _check_images(images)

@@ -11,8 +11,8 @@ from ._transforms import SampleInputs
 
 N_PATHS_SHOWN = 3
 
-#: What malformed metadata of an image, whose pixels may be whole, raise.
-OF_EXIF = (SyntaxError, ValueError, KeyError, TypeError, struct.error)
+#: Raised by malformed metadata of an image, whose pixels may be whole.
+EXIF_ERRORS = (SyntaxError, ValueError, KeyError, TypeError, struct.error)
 
 
 class PathInputs(SampleInputs):
@@ -58,7 +58,7 @@ class PathInputs(SampleInputs):
         try:
             with Image.open(path) as image:
                 _check_depth(image)
-                with contextlib.suppress(*OF_EXIF):  # then nothing is known of the camera
+                with contextlib.suppress(*EXIF_ERRORS):  # then nothing is known of the camera
                     ImageOps.exif_transpose(image, in_place=True)
                 return image.convert("RGB")
         except FileNotFoundError:

@@ -14,7 +14,7 @@ from ._plotting import axes_or_new, of_lines
 #: From this many classes on, the axis of sizes is logarithmic.
 LOG_SIZES = 20
 #: Marks the lines whose sizes the ticks of the axis show.
-OF_TOP_K = "top-k coverage"
+TOP_K_MARK = "top-k coverage"
 
 
 class CoverageSizeDisplay:
@@ -198,7 +198,7 @@ class CoverageSizeDisplay:
         top = {"linestyle": "--", "color": line.get_color(), "label": f"{prefix}top-k", **kwargs}
         if len(self.top_k_sizes) <= LOG_SIZES:
             top.setdefault("marker", ".")
-        (dashed,) = ax.plot(self.top_k_sizes, 100 * self.top_k_coverage, gid=OF_TOP_K, **top)
+        (dashed,) = ax.plot(self.top_k_sizes, 100 * self.top_k_coverage, gid=TOP_K_MARK, **top)
         if self.band is not None:
             bounds = (np.clip(self.average_coverage + sign * self.band, 0, 1) for sign in (-1, 1))
             bounds = [100 * bound for bound in bounds]
@@ -212,7 +212,7 @@ class CoverageSizeDisplay:
             ax.set_xscale("log")
             ax.xaxis.set_major_formatter("{x:g}")
         elif ax.get_xscale() == "linear":
-            drawn = [line.get_xdata() for line in ax.lines if line.get_gid() == OF_TOP_K]
+            drawn = [line.get_xdata() for line in ax.lines if line.get_gid() == TOP_K_MARK]
             ax.set_xticks(np.arange(1, max(sizes[-1] for sizes in drawn) + 1))
         ax.set_xlabel("Average set size (classes)")
         over = "classes, macro" if self.average == "macro" else "samples, micro"

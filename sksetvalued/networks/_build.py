@@ -16,8 +16,8 @@ from sksetvalued.networks._sources import N_COLOURS, is_built_in, source_of
 
 LARGEST_SIZE_TRIED = 512
 
-#: What modules raise of samples that they cannot take.
-REFUSALS = (RuntimeError, AssertionError, IndexError, TypeError, ValueError)
+#: Raised by modules on samples that they cannot take.
+FORWARD_ERRORS = (RuntimeError, AssertionError, IndexError, TypeError, ValueError)
 
 #: Samples on which a backbone is tried, beside one: a mean over samples has the shape for one.
 N_PROBED = 2
@@ -269,7 +269,7 @@ def _n_features(normalize, body, form, backbone):
     try:
         features = _forward_plain(network, form)
         several = _forward_plain(network, form, N_PROBED)
-    except REFUSALS as error:
+    except FORWARD_ERRORS as error:
         raise ValueError(_refusal(network, form, backbone, error)) from error
     finally:
         for module, mode in training.items():
@@ -347,7 +347,7 @@ def _forward_plain(body, input_shape, n_samples=1):
         if isinstance(input_shape, dict):
             try:
                 return body(**plain_sample(input_shape, 0, like.device, n_samples))
-            except REFUSALS:
+            except FORWARD_ERRORS:
                 # Lengths may have to be positive, and masks to leave something.
                 return body(**plain_sample(input_shape, 1, like.device, n_samples))
         return body(torch.zeros(n_samples, *input_shape, dtype=like.dtype, device=like.device))

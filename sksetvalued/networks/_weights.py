@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 
 #: Where published checkpoints keep the state dict beside epochs and optimiser states.
 NESTED_KEYS = ("state_dict", "model")
-#: What torch.load raises on files of other kinds, such as text.
-OF_OTHER_FILES = (
+#: Raised by torch.load on files of other kinds, such as text.
+LOAD_ERRORS = (
     *(pickle.UnpicklingError, EOFError, RuntimeError, ValueError),
     *(AttributeError, IndexError, KeyError, TypeError),
 )
@@ -35,7 +35,7 @@ def read_state_dict(path):
         return _read_safetensors(path)
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except OF_OTHER_FILES as error:
+    except LOAD_ERRORS as error:
         raise ValueError(
             f"weights={str(path)!r} cannot be read as a state dict without running code: write "
             "it again with torch.save(module.state_dict(), path) or as safetensors."

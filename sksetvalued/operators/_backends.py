@@ -87,14 +87,14 @@ class OwnLoss(OwnGradient):
 
 
 def how_many_at_once(x):
-    """Return how many tensors of this size are treated together."""
+    """Return how many tensors of the size of `x` are processed in one step."""
     return max(1, (_AT_ONCE if x.is_cpu else _AT_ONCE_ELSEWHERE) // max(1, x.numel()))
 
 
 def split_rows(scores, most_parts=math.inf, undivided=0):
     """Yield slices of the rows that are treated together, about so many at most.
 
-    So few entries as `undivided` are one part.
+    At most `undivided` entries are one part.
     """
     if scores.numel() <= undivided:
         most_parts = 1

@@ -19,8 +19,8 @@ FAR_ERRORS, FAR_SHARE = 5, 0.1
 #: From such a k on, scores do not seem to compare between samples where so many sets are empty.
 #: Probabilities of a network that is right for one sample in eight leave 29 % empty.
 EMPTY_FROM, MOST_EMPTY = 1.5, 1 / 3
-#: How fast the sizes of sets of training samples lose their worth where they are below k, and the
-#: factor by which they change the size at most.
+#: Exponent that discounts sizes of training samples below k; largest factor by which they change
+#: the size.
 WORTH, MOST_ALLOWED = 8, 1.5
 #: Training samples, at most, whose sets tell how sure a model is of itself.
 MOST_SEEN = 10_000
