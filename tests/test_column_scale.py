@@ -7,7 +7,8 @@ import torch
 from skorch.callbacks import Callback
 
 from sksetvalued import TopKClassifier, load, save
-from sksetvalued.inputs import ArrayInputs, arcsinh
+from sksetvalued.inputs import arcsinh
+from sksetvalued.inputs._tables import ArrayInputs
 from sksetvalued.networks import build_network
 
 Z = np.random.default_rng(0).standard_normal((200, 6))

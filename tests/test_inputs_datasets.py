@@ -9,7 +9,8 @@ from PIL import Image
 from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset, TensorDataset
 
 from sksetvalued import TopKClassifier
-from sksetvalued.inputs import ArrayInputs, dataset_targets, media_inputs
+from sksetvalued.inputs import dataset_targets, media_inputs
+from sksetvalued.inputs._tables import ArrayInputs
 from sksetvalued.training._data import Loader
 
 X = np.random.default_rng(0).integers(0, 256, (24, 9, 9, 3), dtype=np.uint8)

@@ -7,7 +7,8 @@ import pytest
 from torch import nn
 
 from sksetvalued import AverageKClassifier, TopKClassifier, calibrate, predict_set
-from sksetvalued.inputs import ArrayInputs, table_inputs
+from sksetvalued.inputs import table_inputs
+from sksetvalued.inputs._tables import ArrayInputs
 
 rng = np.random.default_rng(0)
 

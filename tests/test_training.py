@@ -32,7 +32,8 @@ from skorch.callbacks import (
 )
 
 from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier
-from sksetvalued.inputs import ArrayInputs, SparseInputs, SparseRows
+from sksetvalued.inputs import SparseInputs, SparseRows
+from sksetvalued.inputs._tables import ArrayInputs
 from sksetvalued.metrics import (
     average_k_scorer,
     set_coverage_scorer,
