@@ -1,9 +1,9 @@
 """Data whose best sets are known, protocols of the papers, and published layouts."""
 
-from sksetvalued.datasets._ambiguous import make_ambiguous_classification
-from sksetvalued.datasets._noise import corrupt_labels
-from sksetvalued.datasets._plantnet import load_plantnet300k
-from sksetvalued.datasets._splits import long_tail_indices, train_val_test_indices
+from ._ambiguous import make_ambiguous_classification
+from ._noise import corrupt_labels
+from ._plantnet import load_plantnet300k
+from ._splits import long_tail_indices, train_val_test_indices
 
 __all__ = [
     "corrupt_labels",

@@ -1,12 +1,12 @@
 """Backbones, heads, and the network that joins them."""
 
-from sksetvalued.inputs import ChannelStatistics, ColumnStatistics
-from sksetvalued.networks._backbones import MLP, ConvNet, DenseNet
-from sksetvalued.networks._build import build_network
-from sksetvalued.networks._heads import HEADS, CosineHead, LinearHead, TwoHead
-from sksetvalued.networks._network import ColumnScale, Network, Normalize
-from sksetvalued.networks._random import Dropout
-from sksetvalued.networks._sources import backbone_names
+from ..inputs import ChannelStatistics, ColumnStatistics
+from ._backbones import MLP, ConvNet, DenseNet
+from ._build import build_network
+from ._heads import HEADS, CosineHead, LinearHead, TwoHead
+from ._network import ColumnScale, Network, Normalize
+from ._random import Dropout
+from ._sources import backbone_names
 
 __all__ = [
     "HEADS",

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from sksetvalued._checks import check_positive_integer
-from sksetvalued.inputs import SparseRows
-from sksetvalued.networks._random import EMPTY, Dropout, RectifiedDropout, drawn
-from sksetvalued.networks._rows import BesideRows, RowLinear
+from .._checks import check_positive_integer
+from ..inputs import SparseRows
+from ._random import EMPTY, Dropout, RectifiedDropout, drawn
+from ._rows import BesideRows, RowLinear
 
 
 class MLP(nn.Sequential):

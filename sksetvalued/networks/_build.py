@@ -6,12 +6,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from sksetvalued.inputs import WIDE, ChannelStatistics, ColumnStatistics
-from sksetvalued.networks._backbones import MLP
-from sksetvalued.networks._heads import HEADS
-from sksetvalued.networks._network import Arcsinh, ColumnScale, Network, Normalize, WithCosines
-from sksetvalued.networks._probe import n_features_of
-from sksetvalued.networks._sources import N_COLOURS, is_built_in, source_of
+from ..inputs import WIDE, ChannelStatistics, ColumnStatistics
+from ._backbones import MLP
+from ._heads import HEADS
+from ._network import Arcsinh, ColumnScale, Network, Normalize, WithCosines
+from ._probe import n_features_of
+from ._sources import N_COLOURS, is_built_in, source_of
 
 #: Mean and spread of the colours of ImageNet, as torchvision and timm have them.
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -4,8 +4,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from sksetvalued.networks._random import EMPTY, drawn
-from sksetvalued.networks._rows import BesideRows, RowLinear
+from ._random import EMPTY, drawn
+from ._rows import BesideRows, RowLinear
 
 
 class LinearHead(RowLinear):

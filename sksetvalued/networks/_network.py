@@ -3,9 +3,9 @@
 import torch
 from torch import nn
 
-from sksetvalued.inputs import NamedTensors, NormalizedRows, SparseRows, arcsinh
-from sksetvalued.networks._backbones import MLP
-from sksetvalued.networks._rows import BesideRows, RowLinear
+from ..inputs import NamedTensors, NormalizedRows, SparseRows, arcsinh
+from ._backbones import MLP
+from ._rows import BesideRows, RowLinear
 
 #: Where layers come from that keep nothing of a batch that they are given to predict.
 PLAIN = ("sksetvalued.", "torch.nn.")

@@ -9,10 +9,10 @@ import math
 import torch
 from torch import nn
 
-from sksetvalued._checks import check_real
-from sksetvalued._randomness import OwnGenerator, part_of_batch
-from sksetvalued.operators._backends import draw_key
-from sksetvalued.operators._dispatch import choose, kernels
+from .._checks import check_real
+from .._randomness import OwnGenerator, part_of_batch
+from ..operators._backends import draw_key
+from ..operators._dispatch import choose, kernels
 
 #: How layers are made for :func:`drawn`; their precision is that of the training.
 EMPTY = {"device": "meta", "dtype": torch.float32}

@@ -6,10 +6,10 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from sksetvalued.networks._build import has_cosines
-from sksetvalued.networks._heads import HEADS
-from sksetvalued.networks._network import Arcsinh, ColumnScale, Network, Normalize, WithCosines
-from sksetvalued.networks._sources import source_of
+from ._build import has_cosines
+from ._heads import HEADS
+from ._network import Arcsinh, ColumnScale, Network, Normalize, WithCosines
+from ._sources import source_of
 
 #: Memory that constants of a network may take beyond that of its tensors.
 FREE_BYTES = 64_000_000

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from sksetvalued.inputs import SparseRows
+from ..inputs import SparseRows
 
 
 class BesideRows(NamedTuple):

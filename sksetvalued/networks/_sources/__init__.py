@@ -2,12 +2,12 @@
 
 import difflib
 
-from sksetvalued.networks._sources._base import N_COLOURS, Source
-from sksetvalued.networks._sources._built_in import BuiltIn
-from sksetvalued.networks._sources._own import Own
-from sksetvalued.networks._sources._timm import Timm
-from sksetvalued.networks._sources._torchvision import Torchvision
-from sksetvalued.networks._sources._transformers import Transformers
+from ._base import N_COLOURS, Source
+from ._built_in import BuiltIn
+from ._own import Own
+from ._timm import Timm
+from ._torchvision import Torchvision
+from ._transformers import Transformers
 
 __all__ = ["N_COLOURS", "Source", "backbone_names", "is_built_in", "may_be_recorded", "source_of"]
 

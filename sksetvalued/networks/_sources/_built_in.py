@@ -3,9 +3,9 @@
 from functools import partial
 from numbers import Integral
 
-from sksetvalued.networks._backbones import MLP, ConvNet, DenseNet
-from sksetvalued.networks._sources._base import Source
-from sksetvalued.networks._sources._own import called, load_file
+from .._backbones import MLP, ConvNet, DenseNet
+from ._base import Source
+from ._own import called, load_file
 
 BUILDERS = {
     "mlp": MLP,

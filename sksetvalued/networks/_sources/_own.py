@@ -6,8 +6,8 @@ import os
 
 from torch import nn
 
-from sksetvalued.networks._sources._base import Source
-from sksetvalued.networks._weights import load_weights
+from .._weights import load_weights
+from ._base import Source
 
 
 class Own(Source):

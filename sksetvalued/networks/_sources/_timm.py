@@ -3,14 +3,14 @@
 import difflib
 import os
 
-from sksetvalued.networks._backbones import check_image_shape
-from sksetvalued.networks._sources._base import (
+from .._backbones import check_image_shape
+from .._weights import load_weights
+from ._base import (
     N_COLOURS,
     PRETRAINED,
     Source,
     library,
 )
-from sksetvalued.networks._weights import load_weights
 
 
 class Timm(Source):

@@ -5,9 +5,9 @@ from urllib.error import URLError
 
 from torch import nn
 
-from sksetvalued.networks._backbones import check_image_shape
-from sksetvalued.networks._sources._base import N_COLOURS, Source
-from sksetvalued.networks._weights import load_weights
+from .._backbones import check_image_shape
+from .._weights import load_weights
+from ._base import N_COLOURS, Source
 
 PARAMS = {
     *("attention_dropout", "aux_logits", "dilated", "drop_rate", "dropout", "dropout_aux"),

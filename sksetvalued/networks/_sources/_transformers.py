@@ -7,14 +7,14 @@ import os
 import torch
 from torch import nn
 
-from sksetvalued.networks._sources._base import (
+from .._weights import load_weights
+from ._base import (
     NAME,
     PRETRAINED,
     Source,
     is_number_or_numbers,
     library,
 )
-from sksetvalued.networks._weights import load_weights
 
 POOLINGS = ("mean", "cls", "last", "max", "pooler")
 #: Types of models whose configurations are numbers and names, and which files may ask for.
