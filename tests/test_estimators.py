@@ -32,7 +32,7 @@ from sksetvalued import (
     save,
 )
 from sksetvalued._randomness import seeded
-from sksetvalued._validation import warn_caller, without_warnings
+from sksetvalued._warnings import warn_caller, without_warnings
 from sksetvalued.losses import LOSSES, CrossEntropyLoss
 from sksetvalued.metrics import (
     average_k_scorer,

@@ -10,8 +10,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._arrays import always_on_the_processor, label_kinds
 from .._predict import unwrap
-from .._validation import warn_caller
 from .._version import __version__
+from .._warnings import warn_caller
 from ..estimators import PlugInClassifier, SparseTopClassifier
 from ..estimators._deep import DeepEstimator, bare_module
 from ..estimators._writing import write_whole

@@ -10,7 +10,7 @@ from torch import nn
 
 from .._arrays import always_on_the_processor
 from .._predict import unwrap
-from .._validation import warn_caller
+from .._warnings import warn_caller
 from ..estimators import PlugInClassifier, SparseTopClassifier
 from ..estimators._deep import DeepEstimator, bare_module
 from ..estimators._marginals import TIE_BREAK

@@ -15,7 +15,7 @@ from sklearn.pipeline import FeatureUnion, Pipeline
 from torch import nn
 
 from .._predict import predict_set, unwrap
-from .._validation import warn_caller
+from .._warnings import warn_caller
 from ..estimators import (
     AverageKClassifier,
     PlugInClassifier,

@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from .._validation import warn_caller, without_warnings
+from .._warnings import warn_caller, without_warnings
 from ..metrics import average_k_accuracy_score
 from ..rules import AverageK
 from ..rules._size import MOST_SEEN

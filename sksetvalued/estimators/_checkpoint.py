@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch.nn.parameter import is_lazy
 
-from .._validation import warn_caller
 from .._version import __version__
+from .._warnings import warn_caller
 from ..operators import instruction_set
 from ..training import resolve_device
 from ._allowed import is_int

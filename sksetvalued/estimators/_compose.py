@@ -6,7 +6,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import InconsistentVersionWarning
 from sklearn.pipeline import Pipeline
 
-from .._validation import warn_caller
+from .._warnings import warn_caller
 from ..rules import RULES
 from . import _steps
 from ._allowed import NotAllowed, is_int

@@ -18,7 +18,8 @@ from sklearn.utils.validation import check_is_fitted
 from .. import training
 from .._arrays import on_the_processor
 from .._randomness import put_back, rng_state, seeded
-from .._validation import undone_if_raised, warn_caller
+from .._validation import undone_if_raised
+from .._warnings import warn_caller
 from ..inputs import Inputs, is_image
 from ..networks import HEADS, build_network
 from ..networks._build import asked_normalization

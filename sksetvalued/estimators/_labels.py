@@ -17,7 +17,8 @@ from .._arrays import as_labels, as_numbers, check_comparable, check_discrete, o
 from .._masks import row_counts
 from .._predict import labels_of_sets
 from .._sets import SetMask
-from .._validation import changed_parameters, warn_caller, without_warnings
+from .._validation import changed_parameters
+from .._warnings import warn_caller, without_warnings
 from ..inputs import Inputs, Stream, check_pairs, dataset_targets
 from ..training import TrainingSet, split_per_class
 from ._deep import DeepEstimator

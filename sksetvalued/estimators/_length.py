@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from .. import training
-from .._validation import warn_caller
+from .._warnings import warn_caller
 from ..training import folds_per_class, split_per_class
 from ._deep import is_named
 

@@ -22,7 +22,8 @@ from sklearn.utils.validation import (
 from .._arrays import as_labels, check_comparable, check_discrete, of_one_type
 from .._predict import SCORE_METHODS, class_scores, labels_of_sets, score_method, unwrap
 from .._sets import sets_of
-from .._validation import changed_parameters, check_weights, undone_if_raised, warn_caller
+from .._validation import changed_parameters, check_weights, undone_if_raised
+from .._warnings import warn_caller
 from ..rules import AverageK
 from ..rules._size import MOST_SEEN
 from ..training import HELD_OUT, split_per_class, with_rows

@@ -9,7 +9,7 @@ from skorch.history import History
 from .. import training
 from .._arrays import always_on_the_processor
 from .._randomness import own_generators
-from .._validation import warn_caller, without_warnings
+from .._warnings import warn_caller, without_warnings
 from ..inputs import is_image
 from ..networks._rebuild import rebuild_network
 from . import _allowed

@@ -10,7 +10,8 @@ from sklearn.utils.validation import validate_data
 
 from .._arrays import as_array, on_the_processor
 from .._randomness import put_back
-from .._validation import check_weights, warn_caller
+from .._validation import check_weights
+from .._warnings import warn_caller
 from ..inputs import (
     Stream,
     StreamInputs,

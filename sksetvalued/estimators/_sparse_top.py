@@ -15,7 +15,7 @@ from .._checks import check_integer
 from .._masks import row_counts
 from .._predict import labels_of_sets
 from .._sets import collect_sets
-from .._validation import without_warnings
+from .._warnings import without_warnings
 from ..inputs import Inputs
 from ..operators import sparse_top
 from ..rules import AverageK

@@ -16,7 +16,7 @@ from .._arrays import (
     check_strings,
     names_of_columns,
 )
-from .._validation import warn_caller
+from .._warnings import warn_caller
 
 #: What would be taken apart in silence for the labels of a sample.
 NO_LABEL_SETS = str | bytes | Mapping

@@ -7,7 +7,7 @@ from sklearn.exceptions import UndefinedMetricWarning
 from .._arrays import plain_labels
 from .._checks import check_real
 from .._sets import in_set
-from .._validation import warn_caller
+from .._warnings import warn_caller
 from ._inputs import labels_and_sets
 from ._metrics import AVERAGES
 

@@ -7,13 +7,8 @@ from .._arrays import as_numbers
 from .._average_size import average_size_threshold
 from .._masks import ceil_to_dtype, row_blocks, top_k_mask
 from .._sets import in_set, set_sizes
-from .._validation import (
-    check_average_k,
-    check_score_array,
-    check_top_k,
-    check_weights,
-    warn_every_class,
-)
+from .._validation import check_average_k, check_score_array, check_top_k, check_weights
+from .._warnings import warn_every_class
 from ._inputs import check_sets, labels_and_scores, labels_and_sets
 from ._shots import GROUPS, check_training_counts, shot_groups
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from .._checks import check_real
 from .._masks import threshold_mask
-from .._validation import warn_caller
+from .._warnings import warn_caller
 from ._base import SetRule, check_error
 from ._conformal import (
     class_thresholds,

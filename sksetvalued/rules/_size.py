@@ -7,7 +7,8 @@ import numpy as np
 from .._average_size import AverageSizeSelector
 from .._checks import check_integer
 from .._masks import row_blocks, threshold_mask, top_k_mask
-from .._validation import check_average_k, check_top_k, warn_caller
+from .._validation import check_average_k, check_top_k
+from .._warnings import warn_caller
 from ._base import SetRule
 
 #: Sizes on new data are compared with those of the calibration from so many samples on.

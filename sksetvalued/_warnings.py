@@ -1,0 +1,45 @@
+"""Warnings that name the caller of this package, and what leaves some of them out."""
+
+import contextlib
+import inspect
+import re
+import warnings
+from contextvars import ContextVar
+
+PACKAGE = f"{__package__}."
+
+#: Patterns of the warnings that are left out.
+_muted = ContextVar("muted", default=())
+
+
+@contextlib.contextmanager
+def without_warnings(pattern=""):
+    """Let :func:`warn_caller` leave out what holds a pattern, in this thread alone.
+
+    Filters of :mod:`warnings` are those of the whole process.
+    """
+    token = _muted.set((*_muted.get(), re.compile(pattern)))
+    try:
+        yield
+    finally:
+        _muted.reset(token)
+
+
+def warn_caller(message, category=UserWarning):
+    """Warn where this package was called, however deep inside of it the reason was found."""
+    if any(pattern.search(message) for pattern in _muted.get()):
+        return
+    frame, level = inspect.currentframe(), 1
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith(PACKAGE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
+
+
+def warn_every_class(k, n_classes, category=UserWarning):
+    """Warn that sets of `k` classes are sets of every class."""
+    if k >= n_classes:
+        warn_caller(
+            f"k={k} is at least the number of classes ({n_classes}): every class is returned. "
+            "Choose a smaller k.",
+            category,
+        )
