@@ -1,5 +1,6 @@
 """Checks of arguments that all parts of the package share."""
 
+import inspect
 import numbers
 
 import numpy as np
@@ -37,7 +38,8 @@ def check_real(name, value, interval, hint=""):
 
     The `hint` says what else helps to correct a number outside of it.
     """
-    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+    # Fractions are real, too, but no number to NumPy and SciPy.
+    if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool):
         raise TypeError(f"{name} must be a number in {interval}, got {value!r}.")
     low, high = map(float, interval[1:-1].split(","))
     above = value >= low if interval[0] == "[" else value > low
@@ -103,3 +105,16 @@ def _plain_array(counts):
     counts = np.array(counts, order="C")
     others = {"u": np.int64, "O": np.float64}
     return counts.astype(others.get(counts.dtype.kind, counts.dtype.newbyteorder("=")))
+
+
+def check_takes(name, function, *arguments, example):
+    """Raise unless a function can be called with these arguments, whose names are given."""
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError as error:
+        raise TypeError(
+            f"{name}={function!r} cannot be called with {' and '.join(arguments)} alone "
+            f"({error}): give a function such as {example}."
+        ) from error
+    except ValueError:  # of what is not written in Python
+        pass

@@ -5,8 +5,11 @@ import inspect
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from numpydoc.validate import validate
+
+from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier
 
 MODULES = [
     "sksetvalued",
@@ -86,6 +89,15 @@ def test_methods(name):
     elif isinstance(thing, property):
         checks = checks - PARAMETERS
     assert errors(name, checks) == []
+
+
+@pytest.mark.parametrize("cls", [AverageKClassifier, SparseTopClassifier, TopKClassifier])
+def test_what_a_fit_sets_is_documented(cls):
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    model = cls(max_epochs=1).fit(X, np.arange(60) % 6)
+    names = {n for n in vars(model) if n.endswith("_") and not n.startswith("_")}
+    assert len(names) > 10
+    assert names - set(re.findall(r"^(\w+) : ", inspect.getdoc(cls), re.M)) == set()
 
 
 def test_the_reference_lists_every_public_object():

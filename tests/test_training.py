@@ -921,6 +921,12 @@ def test_milestones_may_be_an_array(rates, data):
         np.testing.assert_allclose(epochs_of(rates), [1, 0.1, 0.01])
 
 
+def test_functions_are_asked_whether_they_take_what_they_are_given(data):
+    for name in ("monitor", "lr_schedule"):
+        with pytest.raises(TypeError, match=f"{name}=.* cannot be called with .* alone"):
+            classifier(**{name: lambda: 0.0}, validation_fraction=0.2).fit(*data)
+
+
 @pytest.mark.parametrize(
     "schedule",
     [

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import training
 from .._arrays import on_the_processor
+from .._checks import check_takes
 from .._randomness import put_back, rng_state, seeded
 from .._validation import undone_if_raised
 from .._warnings import warn_caller
@@ -529,7 +530,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
             if isinstance(self.backbone, np.ndarray):
                 raise TypeError(
                     f"backbone={self.backbone!r} is an array: give the widths of layers as a "
-                    f"tuple, {tuple(self.backbone.tolist())}."
+                    f"tuple, {tuple(np.atleast_1d(self.backbone).tolist())}."
                 )
             resume = "warm_start" if self.warm_start and hasattr(self, "net_") else None
             if not in_pieces and resume is None:
@@ -662,6 +663,9 @@ class DeepEstimator(TakesSamples, BaseEstimator):
                 f"monitor={self.monitor!r} is unknown; use 'auto' (here {name!r}), "
                 "'valid_loss' or a function (y_true, y_score) -> float."
             )
+        if callable(self.monitor):
+            example = "lambda y_true, y_score: (y_score.argmax(1) == y_true).mean()"
+            check_takes("monitor", self.monitor, "y_true", "y_score", example=example)
         if valid is None:
             self._check_patience(resume)
             self._warn_of_no_scores(resume)

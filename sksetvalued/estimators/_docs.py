@@ -102,6 +102,14 @@ n_features_in_ : int
     Number of features, for tables.
 feature_names_in_ : ndarray of shape (`n_features_in_`,)
     Names of the features, for tables whose columns have string names.
+input_kind_ : {"table", "image", "path", "dataset", "named"}
+    What samples are.
+input_shape_ : tuple of int, or dict
+    Shape of a sample as the network takes it; of named parts, the form of each.
+batch_size_ : int
+    Samples of a batch of the training.
+device_ : str
+    The device of the network.
 net_ : skorch.NeuralNet
     The trained net; the torch module is ``net_.module_``.
 history_ : skorch.History

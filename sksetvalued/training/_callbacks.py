@@ -22,7 +22,7 @@ from skorch.callbacks import (
 from torch.nn.modules.batchnorm import _NormBase
 from torch.optim.lr_scheduler import MultiStepLR, OneCycleLR, ReduceLROnPlateau
 
-from .._checks import check_number
+from .._checks import check_number, check_takes
 
 
 def own_callback(callback):
@@ -395,18 +395,6 @@ class _FromOptimizer:
         return schedule
 
 
-def _check_takes_optimizer(function):
-    try:
-        inspect.signature(function).bind("optimizer")
-    except TypeError as error:
-        raise TypeError(
-            f"lr_schedule={function!r} cannot be called with the optimizer alone ({error}): give "
-            "a function of the optimizer, such as lambda optimizer: StepLR(optimizer, 5)."
-        ) from error
-    except ValueError:  # of what is not written in Python
-        pass
-
-
 def _one_cycle(optimizer, n_steps):
     rates = [group["lr"] for group in optimizer.param_groups]
     has_momentum = not optimizer.defaults.keys().isdisjoint(("betas", "momentum"))
@@ -426,7 +414,8 @@ def lr_scheduler(lr_schedule, max_epochs, n_updates):
         Updates of the weights in an epoch.
     """
     if callable(lr_schedule):
-        _check_takes_optimizer(lr_schedule)
+        example = "lambda optimizer: StepLR(optimizer, 5)"
+        check_takes("lr_schedule", lr_schedule, "the optimizer", example=example)
         return _Schedule(_FromOptimizer(lr_schedule))
     if isinstance(lr_schedule, dict):
         return _multi_step(lr_schedule)
