@@ -58,7 +58,7 @@ quickstart:  ## Run the first example.
 docs:  ## Build the documentation, with warnings as errors and without the network.
 	$(SPHINX) -b html docs docs/_build/html
 
-benchmarks:  ## Measure the speed of losses and rules against the alternatives.
+benchmarks:  ## Measure the speed of losses and of training against the alternatives.
 	$(PYTHON) -m benchmarks
 
 gpu:  ## On a GPU: run the laws, measure, write benchmarks/gpu.md (less than 8 minutes).

@@ -1,10 +1,12 @@
 """An epoch of the convnet by two processes, against one process of one and of two threads.
 
-``python benchmarks/parallel.py`` prints a table for images of 32 x 32 and of 64 x 64, in less than
-five minutes, on a machine with two idle cores. The processes wait while others are measured; the
-settings take turns.
+    python benchmarks/parallel.py [--samples 512] [--rounds 7]
+
+prints a table for images of 32 x 32 and of 64 x 64, in less than five minutes, on a machine with
+two idle cores. The processes wait while others are measured; the settings take turns.
 """
 
+import argparse
 import os
 import socket
 import warnings
@@ -82,15 +84,21 @@ class Setting:
             process.join()
 
 
-def main(n_samples=512, n_rounds=7):
-    """Measure, and print the tables."""
+def main(argv=None):
+    """Run the command line: measure, and print the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--samples", type=int, default=512, help="images of an epoch")
+    parser.add_argument("--rounds", type=int, default=7, help="turns of each setting")
+    args = parser.parse_args(argv)
     settings = {name: Setting(*sizes) for name, sizes in SETTINGS.items()}
     for side in (32, 64):
         seconds = {name: [] for name in settings}
-        for _ in range(n_rounds):
+        for _ in range(args.rounds):
             for name, setting in settings.items():
-                seconds[name].append(setting.measure(n_samples, side))
-        report(seconds, f"{n_samples} images of {side} x {side}", n_rounds)
+                seconds[name].append(setting.measure(args.samples, side))
+        report(seconds, f"{args.samples} images of {side} x {side}", args.rounds)
     for setting in settings.values():
         setting.close()
 

@@ -2,6 +2,7 @@
 
 import json
 import lzma
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,22 @@ def _call(script, *arguments):
 
 def _read(results):
     return json.loads(lzma.decompress(results.read_bytes()))
+
+
+@pytest.mark.parametrize("script", ["__main__.py", "parallel.py"])
+@pytest.mark.usefixtures("benchmark_path")
+def test_who_asks_for_help_measures_nothing(script, monkeypatch, capsys):
+    def start(*args, **kwargs):
+        raise AssertionError("it measures")
+
+    monkeypatch.setattr(subprocess, "run", start)
+    monkeypatch.setattr(torch.multiprocessing, "get_context", start)
+    for argument, status in (("--help", 0), ("--typo", 2)):
+        monkeypatch.setattr(sys, "argv", [script, argument])
+        with pytest.raises(SystemExit) as end:
+            runpy.run_path(str(BENCHMARKS / script), run_name="__main__")
+        assert end.value.code == status
+    assert "usage: " in capsys.readouterr().out
 
 
 @pytest.mark.slow
