@@ -1,5 +1,7 @@
 """Files of save of Pipelines, PlugInClassifier and known transforms: closed lists of parts."""
 
+import copy
+import inspect
 import json
 
 import numpy as np
@@ -308,20 +310,61 @@ class TestForgedSteps:
 
 # -- transforms -----------------------------------------------------------------------------
 
+#: All that a class takes, with no value that it has by default.
 ARGUMENTS = {
-    "CenterCrop": [20],
-    "ColorJitter": [0.2, 0.3, 0, 0.1],
-    "ConvertImageDtype": [torch.float32],
-    "FiveCrop": [10],
-    "GaussianBlur": [3],
-    "Normalize": [(0.1, 0.2, 0.3), (1, 2, 3)],
-    "Pad": [(2, 3)],
-    "RandomCrop": [20, 4],
-    "RandomResizedCrop": [16],
-    "RandomRotation": [10],
-    "Resize": [[20, 30]],
-    "TenCrop": [10, True],
-    "ToDtype": [torch.float32, True],
+    "CenterCrop": {"size": 20},
+    "ColorJitter": {"brightness": 0.2, "contrast": 0.3, "saturation": 0.4, "hue": 0.1},
+    "ConvertImageDtype": {"dtype": torch.float64},
+    "FiveCrop": {"size": 10},
+    "GaussianBlur": {"kernel_size": 3, "sigma": (0.5, 1.5)},
+    "Grayscale": {"num_output_channels": 3},
+    "Normalize": {"mean": (0.1, 0.2, 0.3), "std": (1, 2, 3), "inplace": True},
+    "Pad": {"padding": (2, 3), "fill": 7, "padding_mode": "reflect"},
+    "RandAugment": {
+        "num_ops": 3,
+        "magnitude": 5,
+        "num_magnitude_bins": 20,
+        "interpolation": "bilinear",
+        "fill": [7.0] * 3,
+    },
+    "RandomCrop": {
+        "size": 20,
+        "padding": 4,
+        "pad_if_needed": True,
+        "fill": 7,
+        "padding_mode": "edge",
+    },
+    "RandomErasing": {
+        "p": 0.7,
+        "scale": (0.1, 0.2),
+        "ratio": (0.5, 2),
+        "value": 7,
+        "inplace": True,
+    },
+    "RandomGrayscale": {"p": 0.4},
+    "RandomHorizontalFlip": {"p": 0.4},
+    "RandomResizedCrop": {
+        "size": 16,
+        "scale": (0.3, 0.6),
+        "ratio": (0.5, 2),
+        "interpolation": "bicubic",
+        "antialias": False,
+    },
+    "RandomRotation": {
+        "degrees": 30,
+        "interpolation": "bilinear",
+        "center": [10, 15],
+        "fill": 7,
+    },
+    "RandomVerticalFlip": {"p": 0.4},
+    "Resize": {"size": 30, "interpolation": "bicubic", "max_size": 35, "antialias": False},
+    "TenCrop": {"size": 10, "vertical_flip": True},
+    "ToDtype": {"dtype": torch.float64, "scale": True},
+    "TrivialAugmentWide": {
+        "num_magnitude_bins": 20,
+        "interpolation": "bilinear",
+        "fill": [7.0] * 3,
+    },
 }
 IMAGES = np.random.default_rng(0).integers(0, 256, (30, 12, 12, 3), dtype=np.uint8)
 
@@ -331,6 +374,32 @@ def there_and_back(value):
     return Decoder(tensors)(json.loads(json.dumps(encode(value, tensors, "x"))))
 
 
+def arguments(transforms, name):
+    """Return what a class of torchvision is given: all that it takes that a file may set."""
+    taken = inspect.signature(getattr(transforms, name)).parameters
+    if name == "Compose":
+        bicubic = transforms.InterpolationMode.BICUBIC
+        parts = [transforms.Resize([20, 30], bicubic), transforms.RandomGrayscale(0.4)]
+        given = {"transforms": parts}
+    else:
+        given = dict(ARGUMENTS.get(name, {}))
+    assert given.keys() == taken.keys() - {"expand"}
+    for key, value in given.items():
+        default = taken[key].default
+        assert value != getattr(default, "value", default)
+    if "interpolation" in given:
+        given["interpolation"] = transforms.InterpolationMode(given["interpolation"])
+    return given
+
+
+def kept(transform):
+    """Return what a transform keeps of its arguments, and those in it of theirs."""
+    params = {n: getattr(transform, n) for n in inspect.signature(type(transform)).parameters}
+    if "transforms" in params:
+        params["transforms"] = [(type(t), kept(t)) for t in params["transforms"]]
+    return params
+
+
 @pytest.mark.parametrize("module", ["torchvision.transforms", "torchvision.transforms.v2"])
 def test_every_transform_of_the_list_comes_back(module):
     from PIL import Image
@@ -338,18 +407,19 @@ def test_every_transform_of_the_list_comes_back(module):
     transforms = pytest.importorskip(module)
     image = torch.randint(0, 256, (3, 40, 50), dtype=torch.uint8)
     for name in sorted(n for n in NAMES if hasattr(transforms, n)):
-        given = [[transforms.CenterCrop(20)]] if name == "Compose" else ARGUMENTS.get(name, [])
-        before = getattr(transforms, name)(*given)
+        before = getattr(transforms, name)(**arguments(transforms, name))
         after = there_and_back(before)
         assert type(after) is type(before)
+        assert kept(after) == kept(before)
         seen = image / 255 if name in ("Normalize", "RandomErasing") else image
         if name in ("ToTensor", "PILToTensor"):
             seen = Image.fromarray(image.permute(1, 2, 0).numpy())
-        outcomes = []
-        for transform in (before, after):
-            torch.manual_seed(0)
-            outcomes.append(transform(seen))
-        torch.testing.assert_close(*outcomes, rtol=0, atol=0)
+        for seed in range(5):
+            outcomes = []
+            for transform in (before, after):
+                torch.manual_seed(seed)
+                outcomes.append(transform(copy.deepcopy(seen)))
+            torch.testing.assert_close(*outcomes, rtol=0, atol=0)
 
 
 def test_what_torchvision_gives_with_weights_comes_back():
