@@ -1,5 +1,6 @@
 """The benchmarks run on a tiny cell, and their pages follow from the figures alone."""
 
+import importlib
 import json
 import lzma
 import runpy
@@ -37,6 +38,33 @@ def test_who_asks_for_help_measures_nothing(script, monkeypatch, capsys):
             runpy.run_path(str(BENCHMARKS / script), run_name="__main__")
         assert end.value.code == status
     assert "usage: " in capsys.readouterr().out
+
+
+@pytest.fixture
+def main_of(monkeypatch, benchmark_path):
+    """Return what finds the command line of a module of the benchmarks."""
+    monkeypatch.syspath_prepend(BENCHMARKS.parent)
+    return lambda module: importlib.import_module(f"benchmarks.{module}").main
+
+
+@pytest.mark.parametrize(
+    ("module", "command"),
+    [
+        ("defaults.__main__", "page"),
+        ("defaults.sizes", "page"),
+        ("defaults.grids", "page"),
+        ("papers.__main__", "report"),
+    ],
+)
+def test_a_page_without_records_is_not_written(module, command, main_of, tmp_path, capsys):
+    page, results = tmp_path / "page.md", tmp_path / "typo"
+    page.write_text("what was measured")
+    with pytest.raises(SystemExit) as end:
+        main_of(module)([command, "--results", str(results), "--page", str(page)])
+    assert end.value.code == 2
+    assert f"{results} holds no records that a page can be made from" in capsys.readouterr().err
+    assert page.read_text() == "what was measured"
+    assert list(tmp_path.iterdir()) == [page]
 
 
 @pytest.mark.slow

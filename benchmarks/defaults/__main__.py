@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from ..papers.data import DataMissing, data_folder
-from ..papers.store import ResultFile, unfinished
+from ..papers.store import NoRecords, ResultFile, unfinished
 from .contenders import CONTENDERS, TIMED
 from .measure import measure, time_alone
 from .tasks import CHOOSE, LATER, REPORT, TASKS
@@ -100,7 +100,10 @@ def main(argv=None):
     if args.command in ("page", None):
         from .report import write
 
-        write(args.page, args.results)
+        try:
+            write(args.page, args.results)
+        except NoRecords as reason:
+            parser.error(str(reason))
         # Nothing must be running: a record appended meanwhile would be lost.
         for stage in (*STAGES, "times"):
             ResultFile(args.results / f"{stage}.jsonl").compress()

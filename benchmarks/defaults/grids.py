@@ -24,7 +24,7 @@ from sksetvalued import AverageKClassifier, TopKClassifier
 from sksetvalued.datasets import make_ambiguous_classification
 from sksetvalued.rules import AverageK, TopK
 
-from ..papers.store import ResultFile, unfinished
+from ..papers.store import NoRecords, ResultFile, unfinished
 from .measure import cpu_seconds
 from .report import table
 from .tasks import random_network
@@ -208,12 +208,15 @@ def part(name, found, n_choose):
     )
 
 
-def write(page, records, n_choose):
+def write(page, results, n_choose):
+    """Write the page; raise `NoRecords` if there is nothing to write."""
     found = defaultdict(lambda: defaultdict(dict))
-    for record in records.values():
+    for record in results.records().values():
         job = record["task"]
         found[job["grid"]][job["value"]][job["seed"]] = record["coverage"]
     parts = [part(name, found[name], n_choose) for name in GRIDS if name in found]
+    if not parts:
+        raise NoRecords(results.path)
     page.write_text((INTRO + "\n".join(parts)).rstrip() + "\n")
 
 
@@ -222,7 +225,8 @@ def main(argv=None):
     parser.add_argument("command", nargs="?", choices=["run", "page"])
     parser.add_argument("--choose", type=int, default=8, help="seeds that choose the value")
     parser.add_argument("--report", type=int, default=24, help="seeds that report")
-    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="file of the results")
+    parser.add_argument("--page", type=Path, default=PAGE)
     args = parser.parse_args(argv)
     results = ResultFile(args.results)
     if args.command in ("run", None):
@@ -237,7 +241,10 @@ def main(argv=None):
             results.append(record)
             print(job, f"{record['coverage']:.2f}", file=sys.stderr, flush=True)
     if args.command in ("page", None):
-        write(PAGE, results.records(), args.choose)
+        try:
+            write(args.page, results, args.choose)
+        except NoRecords as reason:
+            parser.error(str(reason))
         results.compress()
     return 0
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from ..papers.store import ResultFile
+from ..papers.store import NoRecords, ResultFile
 from .contenders import CONTENDERS, TIMED
 from .tasks import CHOOSE, LATER, REPORT, TASKS
 
@@ -214,11 +214,14 @@ def stage(title, records, tasks):
 
 
 def write(page, results):
-    """Write the page from the results there are."""
-    parts = [INTRO]
-    verdict = results / "verdict.md"
-    if verdict.exists():
-        parts.append(verdict.read_text())
+    """Write the page from the results there are.
+
+    Raises
+    ------
+    NoRecords
+        If no task has any.
+    """
+    parts = []
     for name, title, tasks in (
         ("report", "Reporting: data that nothing was chosen on", REPORT),
         ("choose", "Choosing: data that the defaults were chosen on", CHOOSE),
@@ -230,4 +233,8 @@ def write(page, results):
     timed = load(results / "times.jsonl")
     if timed:
         parts += ["## Seconds of processor time of a fit\n", TIMES, times(timed, REPORT)]
-    page.write_text("\n".join(parts))
+    if not parts:
+        raise NoRecords(results)
+    verdict = results / "verdict.md"
+    said = [verdict.read_text()] if verdict.exists() else []
+    page.write_text("\n".join([INTRO, *said, *parts]))

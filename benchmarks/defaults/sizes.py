@@ -20,7 +20,7 @@ from sklearn.datasets import load_digits
 from sksetvalued import AverageKClassifier
 
 from ..papers.data import data_folder
-from ..papers.store import ResultFile, unfinished
+from ..papers.store import NoRecords, ResultFile, unfinished
 from . import sources, tasks
 from .measure import cpu_seconds
 from .report import table
@@ -241,9 +241,10 @@ def row(name, n, runs):
     return [*figures, f"{error / possible:.2f}", f"{seconds:.1f}", str(len(runs))]
 
 
-def write(page, records):
+def write(page, results):
+    """Write the page; raise `NoRecords` if there is nothing to write."""
     grouped = defaultdict(list)
-    for record in records.values():
+    for record in results.records().values():
         job = record["task"]
         grouped[job["set"], job["n"], job["contender"]].append(record)
     heads = [
@@ -258,7 +259,7 @@ def write(page, records):
         "seconds",
         "seeds",
     ]
-    parts = [INTRO]
+    parts = []
     for title, sets in (("Reporting", REPORT), ("Choosing", CHOOSE)):
         rows = [
             [name, f"{k:g}", str(n), contender, *row(name, n, grouped[name, n, contender])]
@@ -269,7 +270,9 @@ def write(page, records):
         ]
         if rows:
             parts += [f"## {title}\n\n", table(heads, rows), "\n"]
-    page.write_text("".join(parts).rstrip() + "\n")
+    if not parts:
+        raise NoRecords(results.path)
+    page.write_text("".join([INTRO, *parts]).rstrip() + "\n")
 
 
 def main(argv=None):
@@ -280,7 +283,8 @@ def main(argv=None):
     parser.add_argument("--samples", nargs="+", type=int, default=[200, 1000, 3000])
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="file of the results")
+    parser.add_argument("--page", type=Path, default=PAGE)
     args = parser.parse_args(argv)
     results = ResultFile(args.results)
     if args.command in ("run", None):
@@ -294,7 +298,10 @@ def main(argv=None):
         ]
         run(results, jobs, data_folder(args.data))
     if args.command in ("page", None):
-        write(PAGE, results.records())
+        try:
+            write(args.page, results)
+        except NoRecords as reason:
+            parser.error(str(reason))
         results.compress()
     return 0
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from .configs import EXPERIMENTS, IMAGE_TRAINING, TRAINING_VALUES, TRIALS
 from .data import DataMissing, data_folder
 from .runner import compress_finished, result_file, run_experiment, shapes_file
+from .store import NoRecords
 
 RUNNABLE = EXPERIMENTS | TRAINING_VALUES | IMAGE_TRAINING | TRIALS
 PAGE = Path(__file__).resolve().parents[1] / "papers.md"
@@ -15,7 +16,8 @@ PAGE = Path(__file__).resolve().parents[1] / "papers.md"
 
 def main(argv=None):
     """Run the command that the arguments name; return the exit status."""
-    args = _parser().parse_args(argv)
+    parser = _parser()
+    args = parser.parse_args(argv)
     if args.command == "list":
         for name, experiment in RUNNABLE.items():
             print(f"{name}{' (--full)' if experiment.full else ''}: {experiment.title}")
@@ -23,7 +25,10 @@ def main(argv=None):
     if args.command == "report":
         from .report import write
 
-        write(args.page, args.results)
+        try:
+            write(args.page, args.results)
+        except NoRecords as reason:
+            parser.error(str(reason))
         compress_finished(RUNNABLE, args.results)
         return 0
     try:

@@ -16,9 +16,9 @@ from .configs import (
 from .figures import draw_differences, draw_level_sets, draw_sizes
 from .findings import ADVICE, FINDINGS
 from .measure import UNLESS_SEARCHED
-from .runner import finished, result_file, shapes_file
+from .runner import RESULTS, finished, result_file, shapes_file
 from .statistics import Measurements, interval, verdict
-from .store import ResultFile, task_key
+from .store import NoRecords, ResultFile, task_key
 
 HEADER = """# The papers' claims, measured with this package
 
@@ -78,10 +78,14 @@ def write(page, folder=None):
     page : Path
     folder : Path, optional
         Of the records.
+
+    Raises
+    ------
+    NoRecords
+        If no experiment has those of a whole seed.
     """
     sections, measured = [], {}
     figures = page.parent / "figures"
-    figures.mkdir(parents=True, exist_ok=True)
     for name, experiment in (EXPERIMENTS | TRIALS).items():
         records = ResultFile(result_file(name, folder)).records()
         if name in TRIALS and not records:
@@ -93,9 +97,12 @@ def write(page, folder=None):
         if m.seeds:
             sections += _section(name, m, len(tuning), chosen, records)
             sections += _pictures(m, figures / f"{name}.png")
+    values = _training_values(folder)
     shapes = _shapes(shapes_file(folder), figures / "loss_shapes.png")
+    if not (sections or values or shapes):
+        raise NoRecords(folder or RESULTS)
     lines = [HEADER, *_findings(measured), *_claims(measured), *sections]
-    lines += [*_training_values(folder), *shapes]
+    lines += [*values, *shapes]
     lines += [*_not_run(measured), *_advice(measured)]
     page.write_text("\n".join(lines).rstrip() + "\n")
 
@@ -173,6 +180,7 @@ def _titled(title, lines):
 
 def _pictures(m, path):
     rules = [rule for rule in m.experiment.rules if not rule.startswith("top_k_of")]
+    path.parent.mkdir(parents=True, exist_ok=True)
     draw_differences(m, rules, path)
     lines = [_image("Differences to the reference", path), ""]
     sizes = path.with_name(f"{path.stem}_sizes.png")
@@ -190,6 +198,7 @@ def _shapes(path, picture):
     if not path.exists():
         return []
     record = json.loads(lzma.decompress(path.read_bytes()))
+    picture.parent.mkdir(parents=True, exist_ok=True)
     draw_level_sets(record, picture)
     draws = sorted({row["n_draws"] for row in record["gradients"]})
     rows = []

@@ -10,6 +10,19 @@ def task_key(task):
     return json.dumps(task, sort_keys=True)
 
 
+class NoRecords(Exception):
+    """Raised in place of a page that would have nothing on it.
+
+    Parameters
+    ----------
+    place : Path
+        The file or folder of the records.
+    """
+
+    def __init__(self, place):
+        super().__init__(f"{place} holds no records that a page can be made from; see --results")
+
+
 class ResultFile:
     """Records of finished tasks, one JSON line each, appended and synced one by one.
 
