@@ -212,10 +212,9 @@ def run_logistic(X, Y, X_test, Y_test):
     return describe(Y_test, proba, sets, proba, seconds)
 
 
-def run(folder, sets, n_seeds):
+def run(folder, sets, n_seeds, path):
     torch.set_num_threads(1)
-    RESULTS.parent.mkdir(exist_ok=True)
-    results = read_json(RESULTS) if RESULTS.exists() else {}
+    results = read_json(path) if path.exists() else {}
     for name in sets:
         data = load(folder, name)
         jobs = [("logistic", 0)]
@@ -228,9 +227,19 @@ def run(folder, sets, n_seeds):
                 continue
             one = run_logistic(*data) if loss == "logistic" else run_network(loss, seed, *data)
             runs[str(seed)] = rounded(one, 6)
-            write_json(RESULTS, results)
+            write_json(path, results)
             best = one["sets"].get("predicted", one["sets"]["threshold"])["micro_f1"]
             print(f"{name} {loss} {seed}: {best:.1f} in {one['seconds']:.0f} s", flush=True)
+
+
+def whole(results):
+    """Return the results of seeds that all losses have: a kill leaves some without."""
+    kept = {}
+    for name, entry in results.items():
+        seeds = sorted(set.intersection(*(set(entry.get(loss, {})) for loss in LOSSES)))
+        if seeds:
+            kept[name] = entry | {loss: {s: entry[loss][s] for s in seeds} for loss in LOSSES}
+    return kept
 
 
 def column(runs, metric, size=None):
@@ -367,19 +376,22 @@ def sections(results):
         yield size_table(entry)
 
 
-def main():
+def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("command", choices=["run", "page"])
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--sets", default=",".join(SETS))
     parser.add_argument("--seeds", type=int, default=5)
-    args = parser.parse_args()
+    parser.add_argument("--results", type=Path, default=RESULTS, help="file of the results")
+    parser.add_argument("--page", type=Path, default=PAGE)
+    args = parser.parse_args(argv)
     if args.command == "run":
-        run(args.data, args.sets.split(","), args.seeds)
+        run(args.data, args.sets.split(","), args.seeds, args.results)
     else:
-        results = read_json(RESULTS)
-        results = {k: v for k, v in results.items() if all(loss in v for loss in LOSSES)}
-        PAGE.write_text("\n".join(sections(results)))
+        results = whole(read_json(args.results)) if args.results.exists() else {}
+        if not results:
+            parser.error(f"{args.results} holds no seed that all losses have")
+        args.page.write_text("\n".join(sections(results)))
 
 
 if __name__ == "__main__":

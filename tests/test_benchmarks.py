@@ -67,6 +67,64 @@ def test_a_page_without_records_is_not_written(module, command, main_of, tmp_pat
     assert list(tmp_path.iterdir()) == [page]
 
 
+def test_a_seed_of_the_grids_that_was_cut_short_is_left_out(main_of, tmp_path):
+    main = main_of("defaults.grids")
+    from benchmarks.defaults.grids import GRIDS
+
+    rng, values = np.random.default_rng(0), (*GRIDS["alpha"].values, None)
+    lines = [
+        json.dumps({"task": {"grid": "alpha", "value": value, "seed": seed}, "coverage": found})
+        for seed in range(5)
+        for value, found in zip(values, rng.uniform(50, 60, len(values)), strict=True)
+    ]
+
+    def page_of(n_lines):
+        results, page = tmp_path / f"{n_lines}.jsonl", tmp_path / "page.md"
+        results.write_text("".join(f"{line}\n" for line in lines[:n_lines]))
+        main(["page", "--choose", "2", "--results", str(results), "--page", str(page)])
+        return page.read_text()
+
+    for n_seeds in (3, 4):
+        text = page_of(n_seeds * len(values))
+        assert page_of(n_seeds * len(values) + 3) == text
+        assert (" ± " in text.partition("Best: ")[2]) == (n_seeds > 3)
+    for n_lines in (2, 2 * len(values) + 3):
+        with pytest.raises(SystemExit):
+            page_of(n_lines)
+
+
+@pytest.mark.usefixtures("benchmark_path")
+def test_losses_are_compared_by_the_seeds_that_all_have(tmp_path):
+    import measuring
+    import multilabel
+
+    rng = np.random.default_rng(0)
+
+    def one_run():
+        sets = {size: dict.fromkeys(multilabel.METRICS, rng.random()) for size in multilabel.SIZES}
+        ranking = dict.fromkeys(multilabel.METRICS, rng.random())
+        return {"ranking": ranking, "sets": sets, "epochs": 1}
+
+    def page_of(entry):
+        results, page = tmp_path / "results.json", tmp_path / "page.md"
+        measuring.write_json(results, {"birds": entry})
+        multilabel.main(["page", "--results", str(results), "--page", str(page)])
+        return page.read_text()
+
+    entry = {loss: {str(s): one_run() for s in range(5)} for loss in multilabel.LOSSES}
+    entry |= {"logistic": {"0": one_run()}, "shape": [10, 5, 3], "average_size": 2.0}
+    del entry["bce"]["1"]
+    cut = page_of(entry)
+    del entry["sparse_top"]["3"]
+    other = page_of(entry)
+    for loss in multilabel.LOSSES:
+        entry[loss] = {s: entry[loss][s] for s in "024"}
+    assert page_of(entry) == other != cut
+    entry["bce"] = {}
+    with pytest.raises(SystemExit):
+        page_of(entry)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("benchmark_path")
 def test_speed_runs_and_the_report_follows_from_the_figures(tmp_path):

@@ -26,7 +26,7 @@ from sksetvalued.rules import AverageK, TopK
 
 from ..papers.store import NoRecords, ResultFile, unfinished
 from .measure import cpu_seconds
-from .report import table
+from .report import seeds_of, table
 from .tasks import random_network
 
 HERE = Path(__file__).resolve().parent
@@ -175,20 +175,22 @@ def measure(job):
 
 
 def difference(ours, other):
-    """Return the mean of paired differences and its 95 % interval, as text."""
+    """Return the mean of paired differences and, of several, its 95 % interval, as text."""
     off = np.asarray(ours) - np.asarray(other)
+    if len(off) == 1:
+        return f"{off.mean():+.2f}"
     half = student.ppf(0.975, len(off) - 1) * off.std(ddof=1) / np.sqrt(len(off))
     return f"{off.mean():+.2f} ± {half:.2f}"
 
 
-def part(name, found, n_choose):
-    """Return the section of a grid, of coverages by value and seed."""
+def part(name, found, first, others):
+    """Return the section of a grid, of coverages by value and seed, and the seeds of each kind."""
     grid = GRIDS[name]
     values = (*grid.values, None)
-    table_of = np.array(
-        [[found[value][seed] for seed in sorted(found[value])] for value in values]
+    chosen, fresh = (
+        np.array([[found[value][seed] for seed in seeds] for value in values])
+        for seeds in (first, others)
     )
-    chosen, fresh = table_of[:, :n_choose], table_of[:, n_choose:]
     best = int(chosen[:-1].mean(1).argmax())
     heads = [name, *(f"{value:g}" for value in grid.values), "default"]
     rows = [
@@ -214,7 +216,14 @@ def write(page, results, n_choose):
     for record in results.records().values():
         job = record["task"]
         found[job["grid"]][job["value"]][job["seed"]] = record["coverage"]
-    parts = [part(name, found[name], n_choose) for name in GRIDS if name in found]
+    parts = []
+    for name, grid in GRIDS.items():
+        # A kill leaves a seed with some of the values.
+        seeds = seeds_of(found[name], (*grid.values, None))
+        first = [seed for seed in seeds if seed < n_choose]
+        others = [seed for seed in seeds if seed >= n_choose]
+        if first and others:
+            parts.append(part(name, found[name], first, others))
     if not parts:
         raise NoRecords(results.path)
     page.write_text((INTRO + "\n".join(parts)).rstrip() + "\n")
