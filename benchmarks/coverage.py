@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from measuring import read_json, write_json
+from measuring import is_there, read_json, write_json
 from rule_contenders import backward, cardinality_aware, clustered, rank_calibrated
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
@@ -120,11 +120,15 @@ def class_prior(counts, n_classes):
 
 def read_scores(data):
     """Yield the name, probabilities and labels of each model, and its training prior."""
-    with np.load(data / "cifar100_test_probs_3models.npz") as file:
-        for name in ("densenet_bc_100", "wideresnet_16_4"):
-            p = file[f"p_{name}"].astype(float)
-            yield f"CIFAR-100, {name}", p, file["y"].astype(int), np.full(100, 0.01)
-    frame = pd.read_csv(data / "banking77.csv.gz")
+    outputs, texts = data / "cifar100_test_probs_3models.npz", data / "banking77.csv.gz"
+    if is_there(outputs, "CIFAR-100"):
+        with np.load(outputs) as file:
+            for name in ("densenet_bc_100", "wideresnet_16_4"):
+                p = file[f"p_{name}"].astype(float)
+                yield f"CIFAR-100, {name}", p, file["y"].astype(int), np.full(100, 0.01)
+    if not is_there(texts, "BANKING77"):
+        return
+    frame = pd.read_csv(texts)
     train, test = frame[frame.split == "train"], frame[frame.split == "test"]
     model = make_pipeline(TfidfVectorizer(), LogisticRegression(C=10, max_iter=300))
     model.fit(train.text, train.label)
@@ -172,7 +176,10 @@ def figures_of(sets, y, members, prior):
 
 def run(data, n_draws):
     """Add what is missing: draws, and rules of the draws that there are."""
-    with np.load(data / "longtail_counts.npz") as file:
+    source = data / "longtail_counts.npz"
+    if not is_there(source, "everything"):
+        return
+    with np.load(source) as file:
         tails = {name: file[key] for name, key in TAILS.items()}
     results = read_json(RESULTS) if RESULTS.exists() else []
     known = {(r["model"], r["tail"]): r for r in results}
@@ -193,9 +200,14 @@ def run(data, n_draws):
             print(model, tail, flush=True)
 
 
-if __name__ == "__main__":
+def main(argv=None):
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--draws", type=int, default=15)
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     run(args.data, args.draws)
+
+
+if __name__ == "__main__":
+    main()

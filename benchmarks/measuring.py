@@ -251,6 +251,16 @@ def read_json(path):
     return json.loads(lzma.decompress(content) if path.suffix == ".xz" else content)
 
 
+def is_there(path, what):
+    """Return whether a file of data is there; if not, say what is left out."""
+    if not path.exists():
+        print(
+            f"{what} left out: {path} does not exist; give its folder by --data",
+            file=sys.stderr,
+        )
+    return path.exists()
+
+
 def rounded(value, digits=4):
     """Round every number in nested dicts and lists to so many significant digits."""
     if isinstance(value, dict):

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 import torch
-from measuring import read_json, rounded, write_json
+from measuring import is_there, read_json, rounded, write_json
 from scipy.special import expit
 from scipy.stats import t as student
 from sklearn.linear_model import LogisticRegression
@@ -138,9 +138,9 @@ the share of exact zeros in the output: projections on the top-K simplex with th
 """
 
 
-def load(folder, name):
+def load(path):
     """Return the training and test parts, features scaled to [-1, 1] by the training part."""
-    pack = np.load(folder / "multilabel" / f"{name}.npz")
+    pack = np.load(path)
     X = sp.csr_matrix(
         (pack["X_data"], pack["X_indices"], pack["X_indptr"]), shape=tuple(pack["X_shape"])
     )
@@ -216,7 +216,10 @@ def run(folder, sets, n_seeds, path):
     torch.set_num_threads(1)
     results = read_json(path) if path.exists() else {}
     for name in sets:
-        data = load(folder, name)
+        source = folder / "multilabel" / f"{name}.npz"
+        if not is_there(source, name):
+            continue
+        data = load(source)
         jobs = [("logistic", 0)]
         jobs += [(loss, seed) for seed in range(n_seeds) for loss in LOSSES]
         entry = results.setdefault(name, {"shape": [*data[0].shape, data[1].shape[1]]})
@@ -376,17 +379,27 @@ def sections(results):
         yield size_table(entry)
 
 
+def _sets(text):
+    """Parse "scene,yeast"."""
+    names = text.split(",")
+    for name in names:
+        if name not in SETS:
+            known = ", ".join(SETS)
+            raise argparse.ArgumentTypeError(f"{name!r} is no set; choose from {known}")
+    return names
+
+
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("command", choices=["run", "page"])
     parser.add_argument("--data", type=Path, default=DATA)
-    parser.add_argument("--sets", default=",".join(SETS))
+    parser.add_argument("--sets", type=_sets, default=SETS, help="names, by commas")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--results", type=Path, default=RESULTS, help="file of the results")
     parser.add_argument("--page", type=Path, default=PAGE)
     args = parser.parse_args(argv)
     if args.command == "run":
-        run(args.data, args.sets.split(","), args.seeds, args.results)
+        run(args.data, args.sets, args.seeds, args.results)
     else:
         results = whole(read_json(args.results)) if args.results.exists() else {}
         if not results:

@@ -67,6 +67,41 @@ def test_a_page_without_records_is_not_written(module, command, main_of, tmp_pat
     assert list(tmp_path.iterdir()) == [page]
 
 
+@pytest.mark.parametrize(
+    ("module", "arguments", "error"),
+    [
+        ("papers.__main__", ["tiny", "--contenders", "nope"], "--contenders: tiny has no nope; "),
+        ("papers.__main__", ["tiny", "--n-jobs", "0"], "--n-jobs: must be 1 or more, or -1"),
+        ("multilabel", ["--sets", "scene,nope"], "--sets: 'nope' is no set; choose from birds"),
+    ],
+)
+def test_wrong_arguments_are_named(module, arguments, error, main_of, tmp_path, capsys):
+    with pytest.raises(SystemExit) as end:
+        main_of(module)(["run", *arguments, "--results", str(tmp_path / "results")])
+    assert end.value.code == 2
+    assert error in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "names"),
+    [
+        ("defaults.sizes", ["run", "--sets", "letter", "hwu"], ["letter", "hwu"]),
+        ("multilabel", ["run", "--sets", "scene,yeast"], ["scene", "yeast"]),
+        ("coverage", [], ["everything"]),
+    ],
+)
+def test_what_lacks_its_data_is_left_out(module, arguments, names, main_of, tmp_path, capsys):
+    given = ["--data", str(tmp_path)]
+    if arguments:
+        given += ["--results", str(tmp_path / "results")]
+    main_of(module)([*arguments, *given])
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == len(names)
+    for name, line in zip(names, said, strict=True):
+        assert line.startswith(f"{name} left out: {tmp_path}")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_seed_of_the_grids_that_was_cut_short_is_left_out(main_of, tmp_path):
     main = main_of("defaults.grids")
     from benchmarks.defaults.grids import GRIDS

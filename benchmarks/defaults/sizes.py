@@ -19,7 +19,7 @@ from sklearn.datasets import load_digits
 
 from sksetvalued import AverageKClassifier
 
-from ..papers.data import data_folder
+from ..papers.data import DataMissing, data_folder
 from ..papers.store import NoRecords, ResultFile, unfinished
 from . import sources, tasks
 from .measure import cpu_seconds
@@ -220,8 +220,17 @@ def measure(job, folder):
 
 
 def run(results, jobs, folder):
+    """Measure what has no record yet; a set without its data is left out, with a word."""
+    missing = set()
     for job in unfinished(jobs, results.records()):
-        record = measure(job, folder)
+        if job["set"] in missing:
+            continue
+        try:
+            record = measure(job, folder)
+        except DataMissing as reason:
+            missing.add(job["set"])
+            print(f"{job['set']} left out: {reason}", file=sys.stderr)
+            continue
         results.append(record)
         print(job, f"{record['size']:.3f} in {record['seconds']} s", file=sys.stderr, flush=True)
 

@@ -18,6 +18,14 @@ def main(argv=None):
     """Run the command that the arguments name; return the exit status."""
     parser = _parser()
     args = parser.parse_args(argv)
+    if args.command == "run" and args.contenders:
+        known = RUNNABLE[args.experiment].contenders
+        unknown = [name for name in args.contenders if name not in known]
+        if unknown:
+            parser.error(
+                f"argument --contenders: {args.experiment} has no {', '.join(unknown)}; "
+                f"choose from {', '.join(known)}"
+            )
     if args.command == "list":
         for name, experiment in RUNNABLE.items():
             print(f"{name}{' (--full)' if experiment.full else ''}: {experiment.title}")
@@ -57,6 +65,14 @@ def _measure(args):
     return 0
 
 
+def _n_jobs(text):
+    """Parse a number of processes, as joblib counts them."""
+    n_jobs = int(text)
+    if n_jobs == 0:
+        raise argparse.ArgumentTypeError("must be 1 or more, or -1 for all processors, got 0")
+    return n_jobs
+
+
 def _parser():
     parser = argparse.ArgumentParser(prog="python -m benchmarks.papers", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -64,7 +80,7 @@ def _parser():
     run = commands.add_parser("run", help="run an experiment, or what is left of it")
     run.add_argument("experiment", choices=RUNNABLE, metavar="experiment")
     run.add_argument("--contenders", nargs="+", help="run these only; the others may follow")
-    run.add_argument("--n-jobs", type=int, default=1)
+    run.add_argument("--n-jobs", type=_n_jobs, default=1)
     run.add_argument("--data", help="folder of the data sets")
     run.add_argument("--full", action="store_true", help="run a recipe of many GPU hours")
     shapes = commands.add_parser("shapes", help="measure gradients and level sets of the losses")
