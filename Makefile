@@ -1,4 +1,4 @@
-# What the continuous integration runs (.ci/run), one target for each step.
+# The continuous integration (.ci/run) runs test, test-without-kernels, lint, docs and hostile-short.
 PYTHON ?= python
 HOSTILE = $(CURDIR)/build/hostile
 PIP = $(PYTHON) -m pip
