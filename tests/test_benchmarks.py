@@ -4,6 +4,7 @@ import importlib
 import json
 import lzma
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -294,3 +295,18 @@ def test_rules_of_others_are_what_their_definitions_say():
     # Too few samples for clusters: one threshold for all, from the samples left for it.
     sets = others.clustered(p, y, new, 0.2, 0)
     assert (new[sets].min() > new[~sets]).all()
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="there is no make")
+@pytest.mark.usefixtures("benchmark_path")
+def test_an_interpreter_may_have_a_relative_path(tmp_path):
+    root, python = BENCHMARKS.parent, tmp_path / "python"
+    python.write_text("#!/bin/sh\necho reached\nexit 1\n")
+    python.chmod(0o755)
+    (tmp_path / "tests").mkdir()
+    for command in (
+        ["make", "-f", root / "Makefile", "hostile", "PYTHON=./python"],
+        [root / ".ci" / "sanitized", "./python"],
+    ):
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert "reached" in done.stdout
