@@ -157,8 +157,9 @@ class OwnGenerator:
         return {"seed": self.seed, "states": {**self._states, **states}}
 
     def __setstate__(self, state):
-        self.seed, self._states = state["seed"], dict(state["states"])
-        self._generators = {}
+        # Generators of any device take states on the processor, from which torch.load moves them.
+        self._states = {device: value.cpu() for device, value in state["states"].items()}
+        self.seed, self._generators = state["seed"], {}
 
 
 def own_generators(module):

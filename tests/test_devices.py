@@ -4,7 +4,9 @@ They are skipped where there is no GPU. `make gpu` runs them on one; `make gpu-d
 processor, where they have to hold as well. The kernels have files of their own (triton_tools.py).
 """
 
+import copy
 import os
+import pickle
 
 import numpy as np
 import pytest
@@ -163,3 +165,19 @@ def test_weights_of_classes_and_samples_are_on_the_device_of_the_network():
     clf.set_params(class_weight="balanced").fit(X, y, sample_weight=1 + y)
     assert clf.score(X, y) > 0.8
     assert clf.predict_set(X).sum() == 120
+
+
+@pytest.mark.parametrize("way", ["copy", "pickle", "file"])
+def test_a_training_goes_on_from_copies_and_files(way, tmp_path):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 5)).astype(np.float32), np.arange(60) % 3
+    clf = TopKClassifier(1, device=DEVICE, max_epochs=1, random_state=0)
+    clf.set_params(backbone_params={"dropout": 0.3}).partial_fit(X, y, classes=[0, 1, 2])
+    if way == "file":
+        save(clf, tmp_path / "clf")
+        again = load(tmp_path / "clf", device=DEVICE)
+    else:
+        again = copy.deepcopy(clf) if way == "copy" else pickle.loads(pickle.dumps(clf))
+    again.partial_fit(X, y)
+    expected = clf.partial_fit(X, y).decision_function(X)
+    np.testing.assert_allclose(again.decision_function(X), expected, rtol=1e-4, atol=1e-4)

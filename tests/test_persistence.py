@@ -28,6 +28,7 @@ from sksetvalued import (
     load,
     save,
 )
+from sksetvalued._randomness import own_generators
 from sksetvalued.estimators import _allowed
 from sksetvalued.estimators._json import Decoder, NotEncodable, encode
 
@@ -302,6 +303,16 @@ class TestRoundTrip:
             assert [r["train_loss"] for r in m.history_] == [
                 r["train_loss"] for r in model.history_
             ]
+
+    def test_a_generator_on_a_gpu_comes_back(self, tmp_path):
+        model = fitted(warm_start=True, backbone_params={"dropout": 0.3})
+        state = {"cuda:0": torch.arange(16, dtype=torch.uint8)}  # not of the size on the CPU
+        for own in own_generators(model.net_.module_).values():
+            own.__setstate__({"seed": 3, "states": state})
+        loaded = saved_and_loaded(model, tmp_path)
+        for own in own_generators(loaded.net_.module_).values():
+            assert own.__getstate__()["seed"] == 3
+            assert torch.equal(own.__getstate__()["states"]["cuda:0"], state["cuda:0"])
 
     @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
     @pytest.mark.parametrize("data", ["images", "sparse rows"])

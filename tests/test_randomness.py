@@ -6,6 +6,7 @@ import pickle
 import threading
 import time
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -151,6 +152,16 @@ def test_a_copy_goes_on_with_the_same_draws(way):
     second = dropout(torch.ones(1000))
     assert torch.equal(twin(torch.ones(1000)), second)
     assert not torch.equal(first, second)
+
+
+def test_a_state_that_was_moved_goes_on():
+    """torch.load moves it with the network, but generators of all devices keep theirs here."""
+    dropout = Dropout(0.5, generator=0)
+    dropout(torch.ones(1000))
+    twin, state = copy.deepcopy(dropout), dropout.generator.__getstate__()
+    moved = SimpleNamespace(cpu=lambda: state["states"]["cpu"])
+    twin.generator.__setstate__({**state, "states": {"cpu": moved}})
+    assert torch.equal(twin(torch.ones(1000)), dropout(torch.ones(1000)))
 
 
 def test_dropout_works_in_compiled_networks():

@@ -163,8 +163,9 @@ def _restore_training(model, state):
 
 
 def _restore_generator(generator, state):
-    for value in state["states"].values():
-        torch.Generator().set_state(value)  # Raises for what is no state.
+    for device, value in state["states"].items():
+        if torch.device(device).type == "cpu":
+            torch.Generator().set_state(value)  # Raises for what is no state.
     generator.__setstate__(state)
 
 
