@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 from PIL import Image
+from torch._subclasses import FakeTensorMode
 from torch.utils.data import StackDataset, Subset, TensorDataset
 from torchvision import transforms as v1
 from torchvision.transforms import v2
@@ -105,10 +106,17 @@ def test_an_immutable_array_is_not_copied_whole():
     assert X.any()
 
 
+DTYPES = ["u1", "<u2", ">u2", ">f4", "f2", "f8", "g", "?"]
+as_tensors = pytest.param(torch.from_numpy, "u1", id="tensor")
+kinds = pytest.mark.parametrize(
+    ("kind", "dtype"), [*((np.asarray, dtype) for dtype in DTYPES), as_tensors]
+)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])
-def test_a_part_that_fits_moves_to_the_device(kind):
-    X = pixels(20, 8, 8, 3)
+@kinds
+def test_a_part_that_fits_moves_to_the_device(kind, dtype):
+    X = pixels(20, 8, 8, 3, dtype=dtype)
     part = image_inputs(kind(X)).subset(np.array([3, 5, 7]))
     moved = part.to("cuda")
     assert len(moved.data) == len(moved) == 3
@@ -116,6 +124,21 @@ def test_a_part_that_fits_moves_to_the_device(kind):
         batch = moved.take(indices)
         assert batch.device.type == "cuda"
         assert torch.equal(batch.cpu(), part.take(torch.tensor([2, 0])))
+
+
+@kinds
+def test_what_moves_to_a_device_has_the_type_of_batches(kind, dtype, monkeypatch):
+    """Others may be unknown to torch, or to the device; what is free is asked for that type."""
+    part = image_inputs(kind(pixels(20, 8, 8, 3, dtype=dtype))).subset(np.array([3, 5, 7]))
+    batch = part.take(torch.tensor([2, 0]))
+    needed = 3 * batch[0].nbytes / 0.3
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (needed * 1.01, None))
+        moved = part.to("cuda")
+        assert (moved.data.device.type, moved.data.dtype) == ("cuda", batch.dtype)
+        assert moved.take(torch.tensor([2, 0])).stride() == batch.stride()
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (needed * 0.99, None))
+        assert part.to("cuda") is part
 
 
 class TestTransforms:

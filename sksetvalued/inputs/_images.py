@@ -1,6 +1,7 @@
 """Images held in an array, a memory map or a tensor."""
 
 import copy
+import math
 
 import numpy as np
 import torch
@@ -103,8 +104,12 @@ class ImageInputs(SampleInputs):
     @property
     def of_bytes(self):
         if self.transforms["eval"] is None:
-            return self.data.dtype in (np.uint8, torch.uint8)
+            return self._stores_bytes
         return super().of_bytes
+
+    @property
+    def _stores_bytes(self):
+        return self.data.dtype in (np.uint8, torch.uint8)
 
     @property
     def of_integers(self):
@@ -130,29 +135,28 @@ class ImageInputs(SampleInputs):
 
     def _gather(self, positions):
         """Return images as a batch (n, channels, height, width) of bytes or float32."""
-        if isinstance(self.data, torch.Tensor):
-            batch = self.data[torch.as_tensor(positions, device=self.data.device)]
-        else:
-            batch = np.asarray(self.data[positions])
-            batch = torch.from_numpy(
-                batch if batch.dtype == np.uint8 else batch.astype(np.float32)
-            )
+        batch = self._stored(positions)
         if batch.ndim == 3:
-            batch = batch[:, None]
-        elif self.channels_last:
-            batch = batch.permute(0, 3, 1, 2)
-        return batch if batch.dtype == torch.uint8 else batch.float()
+            return batch[:, None]
+        return batch.permute(0, 3, 1, 2) if self.channels_last else batch
+
+    def _stored(self, positions):
+        """Return images in the shape in which they are stored, of bytes or float32."""
+        if isinstance(self.data, torch.Tensor):
+            images = self.data[torch.as_tensor(positions, device=self.data.device)]
+            return images if self._stores_bytes else images.float()
+        images = np.asarray(self.data[positions])
+        return torch.from_numpy(images if self._stores_bytes else images.astype(np.float32))
 
     def to(self, device):
         if torch.device(device).type != "cuda":
             return self
         free, _ = torch.cuda.mem_get_info(device)
-        if len(self) * self.data[0].nbytes > 0.3 * free:
+        n_entries = len(self) * math.prod(self._image_shape)
+        if n_entries * (1 if self._stores_bytes else 4) > 0.3 * free:
             return self
         moved = copy.copy(self)
-        rows = self.data[self.indices]
-        moved.data = torch.as_tensor(np.asarray(rows) if isinstance(rows, np.ndarray) else rows)
-        moved.data = moved.data.to(device)
+        moved.data = self._stored(self.indices).to(device)
         moved.indices = torch.arange(len(self), device=device)
         return moved
 
