@@ -46,3 +46,27 @@ def test_adamw_copies_no_matrix():
         copied[optimizer] = sum(sorted(shape[0]) == [5, 6] for shape in shapes)
     assert copied[own] < copied[torch.optim.AdamW]
     assert copied[own] == 1  # that of `matrix`
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"nesterov": False, "dampening": 0.3, "weight_decay": 0.1},
+        {"nesterov": False, "momentum": 0},
+    ],
+)
+def test_sgd_takes_weights_whose_first_gradient_is_late(params):
+    """Momentum starts at that gradient, as in the update of torch that is not fused."""
+    own, defaults = resolve_optimizer("sgd")
+    params, found = {**defaults, **params}, []
+    for optimizer, fused in ((own, True), (torch.optim.SGD, False)):
+        weights = [matrix(False), matrix(True)]
+        optimizer = optimizer(weights, lr=0.1, **{**params, "fused": fused})
+        for step in range(5):
+            for weight in weights[: 1 + (step > 1)]:
+                weight.grad = (weight.detach() * (step + 1)).cos()
+            optimizer.step()
+        found.append([w.detach() for w in weights])
+        assert optimizer.param_groups[0]["fused"] == fused
+    torch.testing.assert_close(*found, rtol=1e-6, atol=1e-6)

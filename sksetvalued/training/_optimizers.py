@@ -24,10 +24,24 @@ class AdamW(torch.optim.AdamW):
         return has_complex
 
 
+class SGD(torch.optim.SGD):
+    """SGD whose weights may get their first gradient one after the other.
+
+    The fused update takes weights that all have momentum, or none of them: it is left out where
+    some have it, as when layers were unfrozen.
+    """
+
+    def _init_group(self, group, params, grads, momenta):
+        has_sparse = super()._init_group(group, params, grads, momenta)
+        is_mixed = len({momentum is None for momentum in momenta}) > 1
+        group["fused"] = False if is_mixed else self.defaults["fused"]
+        return has_sparse
+
+
 OPTIMIZERS = {
     "adamw": (AdamW, {"fused": True}),
     "adam": (torch.optim.Adam, {"fused": True}),
-    "sgd": (torch.optim.SGD, {"momentum": 0.9, "nesterov": True, "fused": True}),
+    "sgd": (SGD, {"momentum": 0.9, "nesterov": True, "fused": True}),
 }
 
 
