@@ -1183,6 +1183,32 @@ def test_class_weights_come_in_any_form(precision, data):
         assert same_weights(weights_of(clf), weights_of(fitted[0]))
 
 
+class OfBothHeads(torch.nn.Module):
+    head = "two_head"
+
+    def scores(self, output):
+        return output[1]
+
+    def forward(self, input, target):
+        assert {scores.dtype for scores in input} == {torch.float32}
+        return sum(torch.nn.functional.cross_entropy(scores, target) for scores in input)
+
+
+def test_criteria_of_two_heads_compute_in_single_precision(data):
+    clf = classifier(loss=OfBothHeads(), precision="bf16", validation_fraction=0.2).fit(*data)
+    assert clf.history_[-1]["train_loss"] < clf.history_[0]["train_loss"]
+
+
+def test_log_probabilities_are_taken_in_single_precision():
+    scores, target = 4 * torch.randn(64, 100).bfloat16(), torch.arange(64)
+    found = []
+    for loss in (torch.nn.NLLLoss(), torch.nn.CrossEntropyLoss()):
+        leaf = scores.clone().requires_grad_()
+        value = make_criterion(loss, {}, {})(leaf, target)
+        found.append((value.detach(), *torch.autograd.grad(value, leaf)))
+    torch.testing.assert_close(*found, rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize("cls", [torch.nn.CrossEntropyLoss, torch.nn.NLLLoss])
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("ignored", [-100, 2])

@@ -99,13 +99,15 @@ class CriterionAdapter(nn.Module):
 
     def forward(self, input, target, sample_weight=None, **extra):
         """Return the criterion's value, weighted where weights are given."""
+        several = not torch.is_tensor(input)
+        input = tuple(scores.float() for scores in input) if several else input.float()
         if self._of_log_proba:
             input = input.log_softmax(1)
         if sample_weight is None:
             loss = self._compute(input, target, extra)
         else:
             loss = self._weighted(input, target, sample_weight, extra)
-        scores = input if torch.is_tensor(input) else input[0]
+        scores = input[0] if several else input
         self._check_loss(loss, scores.requires_grad and torch.is_grad_enabled())
         if self._may_ignore and target.ndim == 1 and not batch_mass(self, target, sample_weight):
             return scores.sum() * 0.0  # where torch divides by zero
@@ -134,8 +136,6 @@ class CriterionAdapter(nn.Module):
         return type(self.criterion).__name__
 
     def _compute(self, input, target, extra):
-        if isinstance(input, torch.Tensor):
-            input = input.float()
         try:
             return self.criterion(input, target, **extra)
         except torch.OutOfMemoryError:
