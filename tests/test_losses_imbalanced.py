@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,7 +17,12 @@ from sksetvalued.losses import (
     LogitAdjustedLoss,
     NoisedTopKHingeLoss,
 )
-from sksetvalued.losses.functional import focal_loss, ldam_loss, logit_adjusted_loss
+from sksetvalued.losses.functional import (
+    focal_loss,
+    ldam_loss,
+    logit_adjusted_loss,
+    noised_top_k_hinge_loss,
+)
 
 CASES = {
     "focal": (lambda L: {"gamma": 1.5}, focal, focal_loss),
@@ -220,6 +226,17 @@ def test_moves_pickles_and_copies(name):
     assert torch.equal(pickle.loads(pickle.dumps(loss))(scores, target), expected)
     assert torch.equal(copy.deepcopy(loss)(scores, target), expected)
     assert copy.deepcopy(loss).to("meta")(scores.to("meta"), target.to("meta")).is_meta
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [ldam_loss, logit_adjusted_loss, partial(noised_top_k_hinge_loss, k=1, max_margin=0.5)],
+)
+def test_functions_move_the_counts_to_the_scores(loss):
+    scores, target = (x.to("meta") for x in draw(4, 5))
+    assert loss(scores, target, class_counts=COUNTS[:5]).is_meta
+    with pytest.raises(TypeError, match="input must be a tensor, got list"):
+        loss([[1.0, 2.0]], target, class_counts=COUNTS[:2])
 
 
 @names

@@ -199,7 +199,7 @@ class LDAMLoss(SetLoss, name="ldam"):
 
     def sample_losses(self, input, target):
         check_one_each("class_counts", self.class_counts, input)
-        counts = self.class_counts.to(input.dtype)
+        counts = self.class_counts.to(input)
         margins = margins_of(counts, counts.min(), self.max_margin)
         classes = torch.arange(input.shape[1], device=input.device)
         at_target = (target[:, None] == classes).to(input.dtype)
@@ -255,6 +255,6 @@ class LogitAdjustedLoss(SetLoss, name="logit_adjusted"):
 
     def sample_losses(self, input, target):
         check_one_each("class_counts", self.class_counts, input)
-        counts = self.class_counts.to(input.dtype)
+        counts = self.class_counts.to(input)
         adjustment = self.tau * (counts / counts.sum()).log()
         return softmax_losses(_centered(input) + adjustment, target)

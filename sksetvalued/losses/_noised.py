@@ -146,7 +146,7 @@ class NoisedTopKHingeLoss(_TopKLoss, name="noised_hinge"):
         if self.max_margin is None:
             return self.margin
         check_one_each("class_counts", self.class_counts, input)
-        counts = self.class_counts.to(input.dtype)
+        counts = self.class_counts.to(input)
         return margins_of(counts[target], counts.min(), self.max_margin)
 
     def sample_losses(self, input, target, noise=None):
@@ -237,4 +237,4 @@ def noised_top_k_hinge_loss(
     )
     if given:
         loss.given = noise
-    return loss.to(input.device)(input, target, sample_weight)
+    return loss(input, target, sample_weight)
