@@ -395,6 +395,21 @@ class TestRefusals:
         halved = nn.Sequential(nn.Flatten(), nn.Linear(108, 8).bfloat16())
         build(halved, shape=(3, 6, 6))
 
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.float8_e5m2])
+    def test_weights_of_another_type_are_named(self, dtype):
+        """Not the size of the images, nor the names of the parts."""
+        norm = nn.Sequential(nn.Conv2d(3, 8, 6), nn.Flatten(), nn.LayerNorm(8).to(dtype))
+        whole = nn.Sequential(nn.Conv2d(3, 8, 6), nn.BatchNorm2d(8), nn.Flatten()).to(dtype)
+
+        class Named(nn.Linear):
+            def forward(self, x):
+                return nn.functional.layer_norm(super().forward(x), (8,), self.bias)
+
+        named = {"x": ((6,), "float32")}
+        for body, form in ((norm, (3, 6, 6)), (whole, (3, 6, 6)), (Named(6, 8).to(dtype), named)):
+            with pytest.raises(ValueError, match=rf"{dtype}, .* as by backbone\.float\(\)\.$"):
+                build(body, shape=form)
+
     def test_a_backbone_without_values(self):
         with pytest.raises(ValueError, match=r"backbone=Linear is on the meta device"):
             build(nn.Linear(6, 8, device="meta"), shape=(6,))

@@ -887,10 +887,12 @@ def test_batch_normalisation_of_one_sample_is_named():
 
 def test_a_backbone_in_half_precision_is_named_where_training_is_not(data):
     X, y = data
-    backbone = torch.nn.Linear(X.shape[1], 8).bfloat16()
-    with pytest.raises(ValueError, match=r"weights of torch.bfloat16.* backbone\.float\(\)"):
-        classifier(backbone=backbone).fit(X, y)
-    classifier(backbone=backbone, precision="bf16").fit(X, y)
+    images = np.ones((len(y), 3, 5, 5), np.float32)
+    conv = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 5), torch.nn.Flatten()).bfloat16()
+    for backbone, samples in ((torch.nn.Linear(X.shape[1], 8).bfloat16(), X), (conv, images)):
+        with pytest.raises(ValueError, match=r"weights of torch.bfloat16.* backbone\.float\(\)"):
+            classifier(backbone=backbone).fit(samples, y)
+        classifier(backbone=backbone, precision="bf16").fit(samples, y)
 
 
 def test_what_callbacks_raise_is_not_taken_for_a_missing_validation_set(data):

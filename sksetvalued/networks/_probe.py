@@ -1,6 +1,7 @@
 """The width of the features of a backbone, and what is said where it gives none."""
 
 import inspect
+import re
 import warnings
 
 import torch
@@ -13,6 +14,9 @@ LARGEST_SIZE_TRIED = 512
 
 #: Raised by modules on samples that they cannot take.
 FORWARD_ERRORS = (RuntimeError, AssertionError, IndexError, TypeError, ValueError)
+
+#: What torch says where the types of samples and weights do not go together.
+OF_TYPES = re.compile("dtype|scalar type|type .* should be the same|not implemented for")
 
 #: Samples on which a backbone is tried, beside one: a mean over samples has the shape for one.
 N_PROBED = 2
@@ -146,14 +150,29 @@ def _forward_plain(body, input_shape, n_samples=1):
         return body(torch.zeros(n_samples, *input_shape, dtype=like.dtype, device=like.device))
 
 
+def of_another_type(module, error):
+    """Return what to say of weights that are not of single precision, None of another error."""
+    types = {p.dtype for p in module.parameters() if p.is_floating_point()} - {torch.float32}
+    if not types or not OF_TYPES.search(str(error)):
+        return None
+    return (
+        f"The backbone has weights of {types.pop()}, and is trained in single precision: convert "
+        "it, as by backbone.float()"
+    )
+
+
 def _refusal(body, input_shape, backbone, error):
-    if isinstance(input_shape, dict):
+    parts = isinstance(input_shape, dict)
+    what = f"the parts {list(input_shape)}" if parts else f"shape {input_shape}"
+    message = f"backbone={_named(backbone)} cannot take samples of {what}: {error}."
+    reason = of_another_type(body, error)
+    if reason is not None:
+        return f"{message} {reason}."
+    if parts:
         return (
-            f"backbone={_named(backbone)} cannot take samples of the parts {list(input_shape)}: "
-            f"{error}. They are given as keyword arguments: leave out of X what it does not take. "
-            "It is tried on a sample of zeros and, if that fails, on one of ones."
+            f"{message} They are given as keyword arguments: leave out of X what it does not "
+            "take. It is tried on a sample of zeros and, if that fails, on one of ones."
         )
-    message = f"backbone={_named(backbone)} cannot take samples of shape {input_shape}: {error}."
     smallest = _smallest_size(body, input_shape) if isinstance(backbone, str) else None
     if smallest is None:
         remedy = " Resize the images with `transform`." if len(input_shape) == 3 else ""

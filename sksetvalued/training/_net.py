@@ -17,6 +17,7 @@ from torch.nn import Embedding
 
 from ..inputs import NamedTensors
 from ..networks import Network
+from ..networks._probe import of_another_type
 from ..operators._precision import without_autocast
 from ._callbacks import BY_UPDATE, OWN, AveragedWeights, bare_callback, why_not_moved
 from ._criterion import batch_mass, goes_on, sums
@@ -555,13 +556,8 @@ def _reason(error, module, x):
             "Batch normalisation cannot train on one sample: set batch_size to two or more, and "
             "give partial_fit as many."
         )
-    types = {p.dtype for p in module.parameters() if p.is_floating_point()} - {torch.float32}
-    if "same dtype" in str(error) and types:
-        return (
-            f"The backbone has weights of {types.pop()}, and is trained in single precision: "
-            "convert it, as by backbone.float(), or set precision='bf16'."
-        )
-    return None
+    reason = of_another_type(module, error)
+    return None if reason is None else f"{reason}, or set precision='bf16'."
 
 
 def _without_shared(callbacks):
