@@ -9,6 +9,7 @@ import pytest
 import reference
 import torch
 from torch.autograd import gradcheck, gradgradcheck
+from torch.overrides import TorchFunctionMode
 
 from sksetvalued.losses import (
     LOSSES,
@@ -20,6 +21,7 @@ from sksetvalued.losses import (
     TopKHingeLoss,
     functional,
 )
+from sksetvalued.losses._ranks import check_ranks
 from sksetvalued.operators import instruction_set, sparse_top
 
 SIZES_AND_RANKS = [(n_classes, k) for n_classes in (3, 4, 8) for k in range(1, n_classes)]
@@ -693,6 +695,33 @@ def test_a_weight_of_zero_leaves_a_sample_out_whatever_its_scores(name, wrong):
     assert values[0].isfinite()
     assert torch.equal(*values)
     assert torch.equal(*gradients)
+
+
+class NoCopies(TorchFunctionMode):
+    """Refuse tensors, and indices, made of numbers: a GPU is waited for when they are copied."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func in (torch.tensor, torch.as_tensor, torch.Tensor.new_tensor):
+            assert torch.is_tensor(args[-1])
+        if func is torch.Tensor.__getitem__:
+            index = args[1] if isinstance(args[1], tuple) else args[1:]
+            assert not any(isinstance(each, list) for each in index)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_training_step_copies_nothing_to_the_device(name, weighted):
+    loss, given, target, extra = build_any(name)
+    if hasattr(loss, "ranks"):
+        loss.ranks = check_ranks({1: 0.5, 2: 0.5})
+    weight = torch.ones(4, device="meta") if weighted else None
+    pair = given if isinstance(given, tuple) else (given,)
+    scores = [s.to("meta").requires_grad_() for s in pair]
+    extra = {key: value.to("meta") for key, value in extra.items()}
+    loss, target = loss.to("meta"), target.to("meta")
+    with NoCopies():
+        loss(scores if len(scores) > 1 else scores[0], target, weight, **extra).backward()
 
 
 @pytest.mark.parametrize("name", LOSSES)

@@ -69,7 +69,7 @@ class MixedTopKLoss(SetLoss, name="mixed_top_k"):
             # Without margin, the smoothed hinge over its temperature is -log pi.
             tau = self.tau / rank
             hinge = smoothed_hinge(input, target, rank, tau, 0.0)
-            logs.append(torch.log(hinge.new_tensor(weight)) - hinge / tau)
+            logs.append(torch.log(hinge.new_full((), weight)) - hinge / tau)
         # Of one rank, the gradient at a score of -inf stays finite.
         return -log_sum_exp(torch.stack(logs), 0) if len(logs) > 1 else -logs[0]
 

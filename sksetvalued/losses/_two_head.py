@@ -146,13 +146,12 @@ def _definition(scores, proposal_scores, target, k, alpha, sample_weight=None):
     own = target[:, None]
     candidates = _candidates(proposal_scores, target, k, sample_weight)
     others = (~candidates).scatter(1, own, False)
-    if sample_weight is None:
-        positive, negative = _shares(scores, k)
+    if sample_weight is None:  # filled there, as a copy to a device would be waited for
+        shares = [scores.new_full((), alpha * share) for share in _shares(scores, k)]
     else:
         weight = sample_weight.to(scores.dtype)
-        positive, negative = (_weighted_share(mask, weight) for mask in (candidates, others))
-    positive = torch.as_tensor(alpha * positive, dtype=scores.dtype, device=scores.device)
-    share = torch.where(candidates, positive, alpha * negative).scatter(1, own, 1)
+        shares = [alpha * _weighted_share(mask, weight) for mask in (candidates, others)]
+    share = torch.where(candidates, *shares).scatter(1, own, 1)
     sign = torch.where(others, 1.0, -1.0).to(scores.dtype)
     labels = torch.linalg.vecdot(F.softplus(sign * scores), share)
     return softmax_losses(proposal_scores, target) + labels

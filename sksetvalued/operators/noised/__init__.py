@@ -86,9 +86,10 @@ def noised_hinge(scores, target, ranks, margin=1.0, scale=1.0, draws=_EXACT):
     if several:  # in no order
         chosen = scores.detach().gather(1, indices.flatten(1)).view_as(normals)
         order = torch.add(chosen, normals, alpha=epsilon).argsort(dim=-1, descending=True)
-        order = order[..., [rank for rank, _ in ranks]]
+        order = torch.stack([order[..., rank] for rank, _ in ranks], dim=-1)
         indices, normals = indices.gather(-1, order), normals.gather(-1, order)
-    weights = torch.tensor([w for _, w in ranks], dtype=scores.dtype, device=scores.device)
+    # Neither places nor weights from a list, whose copy to a device would be waited for.
+    weights = torch.stack([scores.new_full((), weight) for _, weight in ranks])
     return reference.hinge(scores, target, indices, normals, weights, margin, epsilon, scale)
 
 

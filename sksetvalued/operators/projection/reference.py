@@ -29,7 +29,7 @@ def find_offset(below, k):
         return n_ones + offset * (n_positive - n_ones) - (total - left_out)
 
     # The first of a pair of points is where an entry reaches 0, the second where it reaches 1.
-    pair = below.new_tensor([0.0, 1.0])
+    pair = torch.arange(2, dtype=below.dtype, device=below.device)
     low = torch.zeros_like(below[..., :1] + pair, dtype=torch.int64)
     high = low + n_classes
     for _ in range(int(n_classes).bit_length()):
