@@ -11,6 +11,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import Dataset, TensorDataset
 
 from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier, load, save
 from sksetvalued.losses import LOSSES, NoisedTopKHingeLoss
@@ -181,3 +182,27 @@ def test_a_training_goes_on_from_copies_and_files(way, tmp_path):
     again.partial_fit(X, y)
     expected = clf.partial_fit(X, y).decision_function(X)
     np.testing.assert_allclose(again.decision_function(X), expected, rtol=1e-4, atol=1e-4)
+
+
+class OnDevice(Dataset):
+    """Items (row, label), the row on the device."""
+
+    def __init__(self, X, y):
+        self.X, self.y = X, y
+
+    def __len__(self):
+        return len(self.y)
+
+    def __getitem__(self, i):
+        return self.X[i], self.y[i]
+
+
+@pytest.mark.parametrize("make", [OnDevice, TensorDataset])
+@pytest.mark.parametrize("device", [DEVICE, "cpu"])
+@pytest.mark.parametrize("of_images", [False, True])
+def test_datasets_may_hold_tensors_on_the_device(make, device, of_images, images):
+    X, y = (torch.from_numpy(each).to(DEVICE) for each in images)
+    X = X.permute(0, 3, 1, 2) if of_images else X.float().mean((1, 2))
+    loader = {"iterator_train__num_workers": 0, "iterator_valid__num_workers": 0}
+    clf = TopKClassifier(1, device=device, net_params=loader, max_epochs=20, random_state=0)
+    assert clf.fit(make(X, y)).score(make(X, y), images[1]) > 0.9

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch._subclasses import FakeTensorMode
 from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset, TensorDataset
 
 from sksetvalued import TopKClassifier
 from sksetvalued.inputs import dataset_targets, media_inputs
 from sksetvalued.inputs._tables import ArrayInputs
+from sksetvalued.inputs._torch_datasets import DatasetInputs
 from sksetvalued.training._data import Loader
 
 X = np.random.default_rng(0).integers(0, 256, (24, 9, 9, 3), dtype=np.uint8)
@@ -53,6 +55,15 @@ def test_samples_come_without_their_graph():
         batch = media_inputs(given, kind, transform).take(torch.arange(4))
         assert not batch.requires_grad
         assert torch.equal(batch, images * 2)
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 8, 8)])
+def test_samples_of_a_dataset_come_to_the_processor(shape):
+    """Where a loader pins them, and their columns are sorted."""
+    with FakeTensorMode():
+        samples = torch.empty(4, *shape, device="cuda")
+        inputs = DatasetInputs(Subset(TensorDataset(samples), range(4)))
+        assert inputs.take(np.arange(2)).device.type == "cpu"
 
 
 @pytest.mark.parametrize(

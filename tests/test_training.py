@@ -3,6 +3,7 @@
 import pickle
 import threading
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -47,6 +48,7 @@ from sksetvalued.training import (
     resolve_device,
     split_per_class,
 )
+from sksetvalued.training._data import moved
 
 N_CLASSES = 6
 
@@ -124,6 +126,12 @@ def test_a_checkpoint_names_its_files_by_epoch_and_batch(data, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == expected | {"optimizer.pt"}
     net = pickle.loads((tmp_path / "net_2.pkl").read_bytes())
     assert len(net.history) == 2
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:1"])
+def test_batches_on_the_processor_are_waited_for(device):
+    batch = SimpleNamespace(to=lambda device, non_blocking: non_blocking)
+    assert moved(batch, device) == (device != "cpu")
 
 
 def test_batches_are_recorded_where_callbacks_may_read_them(data):

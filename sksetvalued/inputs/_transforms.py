@@ -262,14 +262,17 @@ class SampleInputs(Inputs):
         return self._load(position)[0]
 
     def stack(self, positions, samples):
-        """Return prepared samples as one batch; positions are for messages."""
+        """Return prepared samples as one batch; positions are for messages.
+
+        It is on the processor, wherever they are: loaders pin it for an accelerator.
+        """
         if isinstance(samples[0], Mapping):
             return self._stacked_parts(positions, samples)
         for position, sample in zip(positions, samples, strict=True):
             if sample.shape != samples[0].shape or sample.dtype != samples[0].dtype:
                 raise ValueError(self._unequal(positions[0], samples[0], position, sample))
         self._check_form(positions[0], samples[0])
-        return torch.stack(samples)
+        return torch.stack(samples).cpu()
 
     def _check_form(self, position, sample):
         """Raise if a sample is of another form than that of the first one, which is known."""
@@ -291,7 +294,7 @@ class SampleInputs(Inputs):
                     f"samples differ in form: {self.describe(positions[0])} is {form}, "
                     f"{self.describe(position)} is {form_of(sample)}; pad sequences to one length."
                 )
-        return NamedTensors((name, torch.stack([s[name] for s in samples])) for name in form)
+        return NamedTensors((name, torch.stack([s[name] for s in samples]).cpu()) for name in form)
 
     def _load(self, position):
         return self.prepared(self.read(position), position)
@@ -375,7 +378,8 @@ def column_statistics(inputs, sample_weight=None, n_samples=N_STATISTICS_SAMPLES
         Values that are not finite.
     """
     positions = _spread(inputs, n_samples)
-    rows = torch.cat([batch.double().flatten(0, -2) for batch in _batches(inputs, positions)])
+    batches = (batch.cpu().double() for batch in _batches(inputs, positions))
+    rows = torch.cat([batch.flatten(0, -2) for batch in batches])
     if not torch.isfinite(rows).all():
         raise ValueError("X holds samples with NaN or infinite values.")
     if sample_weight is not None:  # each view of a sample has its weight

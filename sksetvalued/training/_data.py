@@ -31,6 +31,12 @@ def take_rows(data, indices):
     return data.index_select(0, indices.to(data.device))
 
 
+def moved(x, device):
+    """Return a batch on a device; one on the processor is complete when this returns."""
+    # An accelerator computes after its copies, in any case.
+    return x.to(device, non_blocking=torch.device(device).type != "cpu")
+
+
 class TrainingSet(Dataset):
     """Inputs with their targets, weights and positions.
 

@@ -21,7 +21,7 @@ from ..networks._probe import of_another_type
 from ..operators._precision import without_autocast
 from ._callbacks import BY_UPDATE, OWN, AveragedWeights, bare_callback, why_not_moved
 from ._criterion import batch_mass, goes_on, sums
-from ._data import TrainingSet, make_batches
+from ._data import TrainingSet, make_batches, moved
 from ._optimizers import needs_closure
 from ._state import load_optimizer_state
 
@@ -213,7 +213,7 @@ class SetNet(NeuralNet):
 
     def infer(self, x, n_samples=None, **fit_params):
         """Return the outputs of a batch of `n_samples`, of which `x` may be a part."""
-        x = x.to(self.device, non_blocking=True)
+        x = moved(x, self.device)
         if self._processes is None or n_samples is None:
             return self._forward(x)
         with self._processes.rows_of(n_samples):

@@ -6,7 +6,7 @@ import torch
 
 from ..networks._network import PLAIN, made_of
 from ..networks._rows import RowLinear
-from ._data import TrainingSet, count_batches, make_batches
+from ._data import TrainingSet, count_batches, make_batches, moved
 from ._setup import loader_params
 
 
@@ -47,7 +47,7 @@ def iter_outputs(net, inputs, batch_size, double=False, processes=None):
     batches = make_batches(dataset, batch_size, generator, **params)
     for x, (target, _, _) in batches:
         with without_gradients():
-            scores = _scores(net, module, criterion, x.to(net.device, non_blocking=True), inputs)
+            scores = _scores(net, module, criterion, moved(x, net.device), inputs)
             if processes is not None:
                 scores = processes.whole(scores, len(target))
         yield scores
