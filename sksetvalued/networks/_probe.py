@@ -15,8 +15,8 @@ LARGEST_SIZE_TRIED = 512
 #: Raised by modules on samples that they cannot take.
 FORWARD_ERRORS = (RuntimeError, AssertionError, IndexError, TypeError, ValueError)
 
-#: What torch says where the types of samples and weights do not go together.
-OF_TYPES = re.compile("dtype|scalar type|type .* should be the same|not implemented for")
+#: Of what torch says where the types of samples and weights do not go together.
+TYPE_MISMATCH = re.compile("dtype|scalar type|type .* should be the same|not implemented for")
 
 #: Samples on which a backbone is tried, beside one: a mean over samples has the shape for one.
 N_PROBED = 2
@@ -153,7 +153,7 @@ def _forward_plain(body, input_shape, n_samples=1):
 def of_another_type(module, error):
     """Return what to say of weights that are not of single precision, None of another error."""
     types = {p.dtype for p in module.parameters() if p.is_floating_point()} - {torch.float32}
-    if not types or not OF_TYPES.search(str(error)):
+    if not types or not TYPE_MISMATCH.search(str(error)):
         return None
     return (
         f"The backbone has weights of {types.pop()}, and is trained in single precision: convert "
