@@ -10,8 +10,9 @@ import scipy.sparse
 from skorch.callbacks import Callback
 
 from sksetvalued import AverageKClassifier
+from sksetvalued.estimators import _labels
 from sksetvalued.rules import AverageK
-from sksetvalued.training import folds_per_class
+from sksetvalued.training import folds_per_class, split_at_random
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal((150, 5))
@@ -231,17 +232,17 @@ def test_sets_have_their_size_where_many_classes_have_one_sample():
     assert 1.7 < model.predict_set(X_new).sum(1).mean() < 2.35
 
 
-def test_a_promised_size_is_kept_where_classes_have_one_sample():
-    rng, sizes = np.random.default_rng(0), []
-    centres = 3 * rng.normal(size=(300, 10))
-    params = {"finite_sample": True, "max_size": 20}
-    for seed in range(2):
-        X, y, X_new = draw_of_rare_classes(rng, centres)
-        model = AverageKClassifier(
-            2, max_epochs=20, calibration_fraction=0.2, rule_params=params, random_state=seed
-        )
-        sizes.append(model.fit(X, y).predict_set(X_new).sum(1).mean())
-    assert np.mean(sizes) < 2.1  # 2.6 before
+def test_what_is_held_out_for_a_promise_is_drawn_without_a_look_at_the_labels(monkeypatch):
+    rng, pairs = np.random.default_rng(0), np.repeat(np.arange(500), 2)
+    kept, held = split_at_random(1000, 0.4, np.random.RandomState(0))
+    assert sorted([*kept, *held]) == list(range(1000))
+    assert len(held) == 400
+    whole = (np.bincount(pairs[held], minlength=500) == 2).sum()
+    assert abs(whole - 500 * 0.4 * 399 / 999) < 4 * np.sqrt(500 * 0.16 * 0.84)
+    assert [len(part) for part in split_at_random(2, 0.1, rng)] == [1, 1]
+    monkeypatch.setattr(_labels, "split_per_class", None)
+    params = {"rule_params": {"finite_sample": True, "max_size": 3}, "calibration_fraction": 0.3}
+    assert classifier(max_epochs=1, **params).fit(X, Y).rule_.n_samples_seen_ == 45
 
 
 def test_losses_with_counts_know_the_classes_that_a_fold_holds_out():

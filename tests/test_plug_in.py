@@ -696,11 +696,16 @@ def test_warnings_say_where_the_package_was_called():
     assert len({warning.lineno for warning in seen}) == 4
 
 
-def test_a_promise_warns_of_classes_with_a_single_sample():
-    X, y = load_iris(return_X_y=True)
-    y = np.where(np.arange(150) == 7, 3, y)
-    with pytest.warns(UserWarning, match="1 classes have a single sample.*cv='prefit'"):
-        PlugInClassifier(LogisticRegression(), AverageError(0.1)).fit(X, y)
+@pytest.mark.parametrize("n_of_a_class", [[1, 150], [2] * 75])
+def test_a_promise_warns_of_classes_with_few_samples(n_of_a_class):
+    X, _ = load_iris(return_X_y=True)
+    y = np.repeat(np.arange(len(n_of_a_class)), n_of_a_class)
+    model = PlugInClassifier(GaussianNB(), AverageK(1, finite_sample=True, max_size=2), cv=0.4)
+    with pytest.warns(UserWarning, match="would be of classes of which none is left.*'prefit'"):
+        model.fit(X[: len(y)], y[:150])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.fit(X, np.arange(150) % 3)
 
 
 def test_a_classifier_that_shows_after_its_fit_how_it_scores_is_taken():

@@ -72,11 +72,12 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
         named; "balanced": inversely proportional to the class counts. Sets are not biased by it:
         the rules take it back, and `objective` says what they maximise.
     calibration_fraction : float in (0, 1), "auto" or None, default="auto"
-        Share of each class held out by `fit` to calibrate the threshold. "auto" takes the samples
-        that were held out to find `max_epochs`, as the network scores them that was trained
-        without them, so that nothing is lost to training; where nothing is searched, or where
-        `rule_params` promises a size, it is 0.1. None trains on everything and calibrates on the
-        same data, where sizes are too small for fresh data; follow it by `calibrate`.
+        Share of each class held out by `fit` to calibrate the threshold; where `rule_params`
+        promises a size, of all samples, as new ones are drawn. "auto" takes the samples that were
+        held out to find `max_epochs`, as the network scores them that was trained without them,
+        so that nothing is lost to training; where nothing is searched, or a size is promised, it
+        is 0.1. None trains on everything and calibrates on the same data, where sizes are too
+        small for fresh data; follow it by `calibrate`.
     calibration_folds : int, "auto" or None, default="auto"
         Folds whose scores, by networks trained without them, set the threshold together: all
         samples count for it, and none is lost to the network that is kept. That one is trained

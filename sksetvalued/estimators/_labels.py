@@ -20,7 +20,7 @@ from .._sets import SetMask
 from .._validation import changed_parameters
 from .._warnings import warn_caller, without_warnings
 from ..inputs import Inputs, Stream, check_pairs, dataset_targets
-from ..training import TrainingSet, split_per_class
+from ..training import TrainingSet, split_at_random, split_per_class
 from ._deep import DeepEstimator
 from ._length import LabelLength
 from ._streams import LearnsFromStreams
@@ -212,8 +212,10 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
         n_folds = self._calibration_folds(resume)
         fraction = None if n_folds else self._calibration_share(resume)
         if fraction is not None:
-            keeps_all = not self.rule_.requires_held_out
-            train, held = split_per_class(target, fraction, random_state, keeps_all)
+            if self.rule_.requires_held_out:
+                train, held = split_at_random(len(target), fraction, random_state)
+            else:
+                train, held = split_per_class(target, fraction, random_state)
         self._check_held_out(held, weight)
         fit = self._fit_searched if self._searches_epochs(resume) else self._fit_held_out
         calibrated = fit(inputs, target, weight, train, random_state, checkpoint, resume, n_folds)

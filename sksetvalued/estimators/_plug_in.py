@@ -31,6 +31,9 @@ from ..training import HELD_OUT, split_per_class, with_rows
 #: Scores of training samples, at most, that tell how sure models are of what they know.
 MOST_SCORES_SEEN = 1 << 25
 
+#: Share of samples, at most, of classes that a draw of those held out would leave none of.
+MOST_UNKNOWN = 0.01
+
 #: Splitters that hold positions of samples, whichever samples they are given.
 BY_POSITION = PredefinedSplit, Iterable
 
@@ -258,13 +261,17 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
                 f"cv={self.cv} holds no sample out: each class has a single one. Give more "
                 "samples, or use cv='prefit'."
             )
-        n_single = np.count_nonzero(np.bincount(target) == 1)
-        if n_single and getattr(self.rule, "requires_held_out", False):
+        counts = np.bincount(target)
+        # Of a draw without a look at the labels, samples of classes that it holds out as a whole.
+        unknown = counts @ share ** (counts - 1.0) / len(target)
+        promises = getattr(self.rule, "requires_held_out", False)
+        if promises and (unknown > MOST_UNKNOWN or counts.min() == 1):
             warn_caller(
-                f"{n_single} classes have a single sample, which the classifier is trained on, so "
-                f"that those held out are not like new ones and the promise of {self.rule!r} may "
-                "be missed. Fit the classifier first, and use cv='prefit' with samples that were "
-                "drawn without looking at their labels.",
+                f"of samples held out without a look at their labels, about {100 * unknown:.2g} % "
+                "would be of classes of which none is left to train on; here each class keeps "
+                "one. So those held out are not like new ones, and the promise of "
+                f"{self.rule!r} may be missed. Fit the classifier first, and use cv='prefit' with "
+                "samples that were drawn without looking at their labels.",
                 UserWarning,
             )
         return train, held

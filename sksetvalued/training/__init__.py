@@ -31,7 +31,7 @@ from ._setup import (
     scheduler_of,
 )
 from ._sized import SizedLoss
-from ._splits import folds_per_class, split_per_class, with_rows
+from ._splits import folds_per_class, split_at_random, split_per_class, with_rows
 from ._state import KeepState
 
 __all__ = [
@@ -74,6 +74,7 @@ __all__ = [
     "scheduler_of",
     "scorers_of_held_out",
     "seeded",
+    "split_at_random",
     "split_per_class",
     "take_learned",
     "with_rows",

@@ -1,4 +1,4 @@
-"""Held-out parts that keep the proportions of the classes."""
+"""Held-out parts: with the proportions of the classes, or drawn like new samples."""
 
 from collections.abc import Mapping
 
@@ -17,13 +17,35 @@ def with_rows(X):
     return SliceDict(**named_arrays(X))
 
 
-def split_per_class(y, fraction, random_state, keeps_all=True):
+def split_at_random(n_samples, fraction, random_state):
+    """Split indices into a kept and a held-out part without a look at the labels.
+
+    What is held out is to the network what new samples are. Of rare classes it holds more than
+    the proportions out: some have no sample that is kept.
+
+    Parameters
+    ----------
+    n_samples : int
+    fraction : float in (0, 1)
+        Share that is held out, of two samples or more at least one.
+    random_state : RandomState
+
+    Returns
+    -------
+    kept, held_out : ndarray of int, each sorted
+    """
+    order = random_state.permutation(n_samples)
+    n_held = min(max(round(fraction * n_samples), 1), n_samples - 1)
+    return np.sort(order[n_held:]), np.sort(order[:n_held])
+
+
+def split_per_class(y, fraction, random_state):
     """Split indices into a kept and a held-out part, class by class.
 
     Each class gives `fraction` of its samples, rounded up or down at random so that the
-    expected share is exact, and keeps at least one if `keeps_all`. When all classes round down,
-    the largest one gives one sample, so that nothing held out is ever empty unless every class
-    has a single sample.
+    expected share is exact, and keeps at least one. When all classes round down, the largest one
+    gives one sample, so that nothing held out is ever empty unless every class has a single
+    sample.
 
     Parameters
     ----------
@@ -31,9 +53,6 @@ def split_per_class(y, fraction, random_state, keeps_all=True):
         Class indices.
     fraction : float in (0, 1)
     random_state : RandomState
-    keeps_all : bool
-        Whether every class keeps a sample. What is held out is then not like new samples where
-        classes have a single one.
 
     Returns
     -------
@@ -45,8 +64,7 @@ def split_per_class(y, fraction, random_state, keeps_all=True):
     share = counts * fraction
     given = np.floor(share).astype(int)
     given += random_state.uniform(size=len(counts)) < share - given
-    if keeps_all:
-        given = np.clip(given, 0, np.maximum(counts - 1, 0))
+    given = np.clip(given, 0, np.maximum(counts - 1, 0))
     if given.sum() == 0 and counts.max() > 1:
         given[counts.argmax()] = 1
     rank = np.arange(len(y)) - np.repeat(np.cumsum(counts) - counts, counts)
