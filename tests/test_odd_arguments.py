@@ -284,6 +284,9 @@ class TestInputs:
         with pytest.raises(ValueError) as caught:
             fitted.predict_set([["a", "b", "c", "d"]])
         assert "X was taken for a table of numbers" in caught.value.__notes__[0]
+        with pytest.raises(ValueError, match="NaN") as caught:
+            top_k().fit(np.where(X > 0, X, np.nan), Y)
+        assert not getattr(caught.value, "__notes__", [])  # of strings there is no word
 
 
 class WithSize(nn.Linear):

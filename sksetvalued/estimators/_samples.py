@@ -58,6 +58,13 @@ def _is_temporal(dtype):
     return getattr(dtype, "kind", None) in ("m", "M")
 
 
+def _is_numeric(dtype):
+    """Return whether a type of NumPy, pandas or polars is that of numbers or booleans."""
+    if hasattr(dtype, "is_numeric"):
+        return dtype.is_numeric()
+    return getattr(dtype, "kind", None) in tuple("biuf")
+
+
 class TakesSamples:
     """Checks of samples, at `fit` and after it, for an estimator of the parameters of all."""
 
@@ -142,10 +149,11 @@ class TakesSamples:
         except OverflowError as error:
             raise ValueError(f"X holds numbers that no float can hold: {error}.") from error
         except (TypeError, ValueError) as error:
-            error.add_note(
-                "X was taken for a table of numbers: strings and categories must be encoded "
-                "first, as by sklearn.preprocessing.OneHotEncoder"
-            )
+            if not all(map(_is_numeric, _types(X))):
+                error.add_note(
+                    "X was taken for a table of numbers: strings and categories must be encoded "
+                    "first, as by sklearn.preprocessing.OneHotEncoder"
+                )
             raise
 
     def _check_single_precision(self, X):
