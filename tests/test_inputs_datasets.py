@@ -1,6 +1,7 @@
 """Torch Datasets: their samples, their labels, and the errors of both."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -111,6 +112,37 @@ class Subclass(TensorDataset):
 )
 def test_labels_are_those_of_the_items_where_others_are_stored(dataset):
     np.testing.assert_array_equal(dataset_targets(dataset), Y)
+
+
+@pytest.mark.parametrize("attribute", ["samples", "y", "labels"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        [Path(f"{i}.jpg") for i in range(24)],
+        [f"{'ab'[i % 2]}b{i}.jpg" for i in range(24)],
+        [{"x": 0, "label": 1}] * 24,
+        np.zeros((24, 5)),
+        True,
+        24,
+        len,
+    ],
+    ids=lambda value: f"{value!s:.20}",
+)
+def test_what_an_attribute_holds_beside_labels_does_not_take_their_place(attribute, value):
+    np.testing.assert_array_equal(dataset_targets(Labelled(attribute, value)), Y)
+
+
+@pytest.mark.parametrize("attribute", ["samples", "y"])
+def test_label_sets_of_items_come_before_strings_that_are_stored(attribute):
+    sets = torch.from_numpy(np.random.default_rng(0).random((24, 4)) < 0.7).long()
+    sets[0] = 1
+
+    class Several(Labelled):
+        def __getitem__(self, i):
+            return X[i], sets[i]
+
+    found = dataset_targets(Several(attribute, [f"ab{i}.jpg" for i in range(24)]))
+    np.testing.assert_array_equal(np.stack(found), sets)
 
 
 def test_labels_that_are_not_stored_are_read_with_the_samples():
@@ -312,6 +344,15 @@ class TestErrors:
         dataset = TensorDataset(torch.full((24, 2), value), torch.from_numpy(Y))
         with pytest.raises(ValueError, match="NaN or infinite"):
             classifier().fit(dataset)
+
+    @pytest.mark.parametrize("shapes", [[(8,), (8,)], [(3, 8, 8), (2,)]])
+    def test_samples_of_several_parts_without_names(self, shapes):
+        class Pairs(Labelled):
+            def __getitem__(self, i):
+                return tuple(torch.rand(shape) for shape in shapes), Y[i]
+
+        with pytest.raises(TypeError, match="item 0 of Pairs has several parts.* as a dict"):
+            classifier().fit(Pairs("targets", Y))
 
     @pytest.mark.parametrize("labels", [None, Y])
     def test_a_dataset_without_a_length(self, labels):

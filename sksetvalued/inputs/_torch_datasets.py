@@ -10,7 +10,7 @@ from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from .._arrays import check_strings
 from .._randomness import put_back
-from ._transforms import SampleInputs
+from ._transforms import SampleInputs, parts_remedy
 
 #: Attributes that hold the labels of the data sets of torchvision.
 TARGET_ATTRIBUTES = ("targets", "labels", "_labels", "y")
@@ -41,7 +41,7 @@ class DatasetInputs(SampleInputs):
         super().__init__(len(dataset), transform)
         self.dataset = dataset
         if type(dataset) is TensorDataset and len(dataset.tensors) > 2:
-            raise TypeError(_parts_remedy(f"X has {len(dataset.tensors)} tensors"))
+            raise TypeError(parts_remedy(f"X has {len(dataset.tensors)} tensors"))
 
     @property
     def runs_user_code(self):
@@ -67,7 +67,7 @@ class DatasetInputs(SampleInputs):
     def read(self, position):
         item = self.dataset[int(position)]
         if isinstance(item, tuple | list) and len(item) > 2:
-            raise TypeError(_parts_remedy(f"{self.describe(position)} has {len(item)} parts"))
+            raise TypeError(parts_remedy(f"{self.describe(position)} has {len(item)} parts"))
         # A namedtuple or list of one is a sample without its label.
         return item[0] if isinstance(item, tuple | list) else item
 
@@ -101,14 +101,6 @@ def _is_file(pair):
     return isinstance(pair, tuple) and bool(pair) and isinstance(pair[0], str | os.PathLike)
 
 
-def _parts_remedy(what):
-    return (
-        f"{what}, of which a network would see the first alone: items must be pairs (x, y), or x "
-        "alone. Return x as a dict of the arguments of the network, such as ({'input_ids': ids, "
-        "'attention_mask': mask}, y), or pass X as such a dict of arrays."
-    )
-
-
 def check_pairs(dataset):
     """Raise if what stands at the place of a label is no label, although labels are given apart.
 
@@ -118,7 +110,7 @@ def check_pairs(dataset):
     """
     item = dataset[0] if len(dataset) else None
     if isinstance(item, tuple | list) and len(item) == 2 and math.prod(np.shape(item[1])) > 1:
-        raise TypeError(_parts_remedy("the items of X have a second part that is no label"))
+        raise TypeError(parts_remedy("the items of X have a second part that is no label"))
 
 
 def dataset_targets(dataset):
@@ -159,15 +151,22 @@ def dataset_targets(dataset):
 def _agree(dataset, targets):
     """Return whether some items have the labels that are stored, as far as they have any.
 
-    Those of items may be shares of all classes.
+    Those of items may be shares of all classes, but no indicators of several labels.
     """
     with put_back():
         for i in sorted({0, len(targets) // 2, len(targets) - 1} if len(targets) else ()):
             item = dataset[int(i)]
-            if not (isinstance(item, tuple | list) and len(item) == 2):
+            if not _is_pair(item):
                 continue
-            (label,) = _without_tensors([_item_target(dataset, i, item)])
-            if isinstance(label, str | Number | np.generic) and label != targets[i]:
+            (label,) = _without_tensors([item[1]])
+            target = np.squeeze(targets[i])
+            if isinstance(label, str | Number | np.generic) and not np.array_equal(label, target):
+                return False
+            if (
+                isinstance(label, np.ndarray)
+                and not target.ndim
+                and not np.isclose(label.sum(), 1)
+            ):
                 return False
     return True
 
@@ -211,20 +210,30 @@ def _stored_targets(dataset):
 def _attribute_targets(dataset):
     for name in TARGET_ATTRIBUTES:
         targets = getattr(dataset, name, None)
-        if targets is not None and len(targets) == len(dataset):
+        if _is_one_each(targets, dataset):
             return targets.numpy(force=True) if torch.is_tensor(targets) else _as_array(targets)
     for name in PAIR_ATTRIBUTES:
         pairs = getattr(dataset, name, None)
-        if pairs is not None and len(pairs) == len(dataset):
-            return _as_array([pair[1] for pair in pairs])
+        if _is_one_each(pairs, dataset) and all(map(_is_pair, pairs)):
+            return _as_array([label for _, label in pairs])
     if hasattr(dataset, "categories_map") and getattr(dataset, "target_type", ()) == ["full"]:
         # torchvision's INaturalist: (category, file) by position.
         return np.asarray([category for category, _ in dataset.index])
     return None
 
 
-def _item_target(dataset, i, item=None):
-    item = dataset[i] if item is None else item
+def _is_one_each(values, dataset):
+    """Return whether an attribute, which may be anything, is a sequence with one for each item."""
+    is_sequence = isinstance(values, list | tuple) or getattr(values, "ndim", 0) > 0
+    return is_sequence and len(values) == len(dataset)
+
+
+def _is_pair(value):
+    return isinstance(value, tuple | list) and len(value) == 2
+
+
+def _item_target(dataset, i):
+    item = dataset[i]
     if not isinstance(item, tuple | list) or len(item) < 2:
         raise ValueError(
             f"item {i} of {type(dataset).__name__} has no label: pass y, or a Dataset whose items "

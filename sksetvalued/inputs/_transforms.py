@@ -171,6 +171,20 @@ def _own(sample):
     return sample.copy() if isinstance(sample, np.ndarray) else sample
 
 
+def _are_parts(tensors):
+    """Return whether tensors are no views of one image."""
+    return len({tensor.shape for tensor in tensors}) > 1 or tensors[0].ndim < 2
+
+
+def parts_remedy(what):
+    """Return what to say of samples of several parts without names."""
+    return (
+        f"{what}, of which a network would see the first alone: items must be pairs (x, y), or x "
+        "alone. Return x as a dict of the arguments of the network, such as ({'input_ids': ids, "
+        "'attention_mask': mask}, y), or pass X as such a dict of arrays."
+    )
+
+
 class SampleInputs(Inputs):
     """Base of the inputs that read and transform samples one at a time, in worker processes.
 
@@ -309,7 +323,10 @@ class SampleInputs(Inputs):
                 check_names(sample.keys())
                 return {name: part_tensor(sample[name], name) for name in sample}, False
             if isinstance(sample, tuple | list):
-                tensor, views = torch.stack([to_tensor(view) for view in sample]), True
+                views = [to_tensor(view) for view in sample]
+                if self.transform is None and _are_parts(views):
+                    raise TypeError(parts_remedy(f"{self.describe(position)} has several parts"))
+                tensor, views = torch.stack(views), True
             else:
                 tensor = to_tensor(sample)
                 views = tensor.ndim == 4
