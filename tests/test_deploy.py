@@ -470,6 +470,42 @@ def test_words_beyond_ascii_are_words_in_onnx_too(tmp_path):
     assert not (tmp_path / "other.onnx").exists()
 
 
+@pytest.mark.parametrize("plugged", [False, True])
+def test_scores_of_networks_are_compared(tmp_path, plugged):
+    """Few sets are others where skl2onnx weighs repeated words in another way."""
+    pytest.importorskip("onnxruntime", reason="extra 'onnx' is not installed")
+    pytest.importorskip("skl2onnx", reason="extra 'onnx' is not installed")
+    rng = np.random.default_rng(0)
+    words = np.array([f"w{i:02d}" for i in range(80)])
+    texts = np.array([" ".join(rng.choice(words, 5)) for _ in range(600)])
+    target = [int(text[1:3]) % 4 for text in texts]
+    for sublinear in (False, True):
+        tfidf = TfidfVectorizer(lowercase=False, sublinear_tf=sublinear)
+        model = make_pipeline(tfidf, AverageKClassifier(2, max_epochs=8, random_state=0))
+        if plugged:
+            model = PlugInClassifier(model, AverageK(2), cv=0.5)
+        model.fit(texts, target)
+        if not sublinear:
+            export(model, tmp_path / "model.onnx", X=texts)
+            (tmp_path / "model.onnx").unlink()
+            continue
+        with pytest.raises(ValueError, match=r"other scores than its classifier.*sublinear_tf"):
+            export(model, tmp_path / "model.onnx", X=texts)
+    assert not list(tmp_path.iterdir())
+
+
+def test_scores_of_label_sets_are_compared(tmp_path, monkeypatch):
+    pytest.importorskip("onnxruntime", reason="extra 'onnx' is not installed")
+    pytest.importorskip("skl2onnx", reason="extra 'onnx' is not installed")
+    rows = X_labels.astype(np.float32)
+    model = make_pipeline(StandardScaler(), SparseTopClassifier(max_epochs=2)).fit(rows, Y)
+    export(model, tmp_path / "model.onnx", X=rows)
+    decided = model[-1].decision_function
+    monkeypatch.setattr(model[-1], "decision_function", lambda X: 1.01 * decided(X))
+    with pytest.raises(ValueError, match="gives other scores than its classifier"):
+        export(model, tmp_path / "model.onnx", X=rows)
+
+
 def test_a_file_that_does_not_run_here_is_told(tmp_path):
     pytest.importorskip("onnxruntime", reason="extra 'onnx' is not installed")
     pytest.importorskip("skl2onnx", reason="extra 'onnx' is not installed")

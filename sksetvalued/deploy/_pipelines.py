@@ -35,6 +35,9 @@ SINGLE_PRECISION = 2.0**-20
 MOST_OTHERS = 0.01
 #: How far single precision may take scores from those in Python, as a part of the largest.
 MOST_OFF = 1e-3
+#: The least log-probability that is told from smaller ones: rounding moves those of classes that
+#: have next to nothing left without label smoothing as far as it likes.
+LEAST_LOG_PROBA = -20.0
 #: The words of scikit-learn's text vectorizers, in two languages of regular expressions: skl2onnx
 #: would take words of ASCII letters only.
 WORDS = CountVectorizer().token_pattern
@@ -250,7 +253,7 @@ def pipeline_graph(model, X):
     named = [output for output in graph.graph.output if output.name in ("sets", "scores")]
     del graph.graph.output[:]
     graph.graph.output.extend(named)
-    _check_sets_agree(graph, model, X)
+    _check_they_agree(graph, model, X)
     return graph
 
 
@@ -285,8 +288,8 @@ def _as_columns(X):
     return X[:, None] if X.ndim == 1 else X
 
 
-def _check_sets_agree(graph, model, X):
-    """Raise if an ONNX model gives other sets than `model`; warn if it does not run here."""
+def _check_they_agree(graph, model, X):
+    """Raise if an ONNX model gives other sets or scores than `model`; warn if it does not run."""
     try:
         import onnxruntime
     except ImportError:
@@ -311,18 +314,29 @@ def _check_sets_agree(graph, model, X):
         if wrong.mean() > MOST_OTHERS:
             raise ValueError(
                 f"the ONNX graph of {type(model).__name__} gives other {name} for {wrong.sum()} "
-                f"of the {len(wrong)} samples in X: skl2onnx writes some step in another way, or "
-                "rounds scores at a threshold. Give more samples, of which one in "
-                f"{round(1 / MOST_OTHERS)} may differ; {_remedy(model)}."
+                f"of the {len(wrong)} samples in X: skl2onnx writes some step in another way, as "
+                "a TfidfVectorizer with sublinear_tf=True, or rounds scores at a threshold. Give "
+                f"more samples, of which one in {round(1 / MOST_OTHERS)} may differ; "
+                f"{_remedy(model)}."
             )
 
 
 def _are_others(scores, model, X):
-    """Return which scores of samples are not those of the classifier inside a plug-in."""
-    if not isinstance(model, PlugInClassifier) or has_network(model):
-        return np.zeros(len(scores), dtype=bool)
-    expected, _ = model._scores_and_scale(model.estimator_, X)
-    return (np.abs(scores - expected) > MOST_OFF * np.abs(expected).max()).any(axis=1)
+    """Return which scores of samples are not those of the classifier."""
+    expected, scale = _scores_and_scale(model, X)
+    if scale == "log_proba":
+        scores, expected = (np.maximum(part, LEAST_LOG_PROBA) for part in (scores, expected))
+    near = np.abs(scores - expected) <= MOST_OFF * np.abs(expected).max()
+    return ~near.all(axis=1)
+
+
+def _scores_and_scale(model, X):
+    """Return what the graph of a classifier gives beside the sets, and what it is."""
+    if isinstance(model, PlugInClassifier):
+        return model._scores_and_scale(model.estimator_, X)
+    if isinstance(model, SparseTopClassifier):
+        return model.decision_function(X), "decision"
+    return model._predict_log_proba(X), "log_proba"
 
 
 def _remedy(model):
