@@ -13,7 +13,7 @@ import torch
 from sklearn.datasets import load_digits, make_multilabel_classification
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import NotFittedError
-from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.model_selection import GridSearchCV
@@ -464,10 +464,51 @@ def test_words_beyond_ascii_are_words_in_onnx_too(tmp_path):
     )
     export(inside.fit(texts, target), tmp_path / "inside.onnx", X=texts[:5])
     # ONNX knows letters of ASCII by this pattern.
-    other = make_pipeline(TfidfVectorizer(token_pattern=r"\w\w+", **params), network)
+    other = make_pipeline(TfidfVectorizer(token_pattern=r"[\w']+", **params), network)
     with pytest.raises(ValueError, match="gives other sets than predict_set for . of the 5"):
         export(other.fit(texts, target), tmp_path / "other.onnx", X=texts[:5])
     assert not (tmp_path / "other.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"(?u)\b\w+\b", r"\b\w\w\w+\b", r"\w{2,}", "(?u)[a-zñ]+", r"\S+"]
+)
+def test_words_of_other_patterns_are_the_same_in_onnx(tmp_path, pattern):
+    runtime = pytest.importorskip("onnxruntime", reason="extra 'onnx' is not installed")
+    pytest.importorskip("skl2onnx", reason="extra 'onnx' is not installed")
+    texts = np.array(
+        ["ñ niño a_b _", "x² ½ ٣٤ Ⅷ", "курс, x-y 7", "中 中文: हिन्दी", "día x\ty_\nz"]
+    )
+    words = CountVectorizer(token_pattern=pattern, lowercase=False)
+    network = TopKClassifier(2, max_epochs=9, random_state=0)
+    pipeline = make_pipeline(words, network).fit(texts.repeat(5), np.arange(25) // 5)
+    export(pipeline, tmp_path / "texts.onnx", X=texts)
+    session = runtime.InferenceSession(tmp_path / "texts.onnx")
+    # Each word by itself, and every text.
+    texts = np.append(words.get_feature_names_out(), texts)
+    _, scores = session.run(None, {session.get_inputs()[0].name: texts[:, None]})
+    np.testing.assert_allclose(np.exp(scores), pipeline.predict_proba(texts), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"token_pattern": "(?<=r)ed"}, r"token_pattern='\(\?<=r\)ed' of TfidfVectorizer.*\[a-z"),
+        ({"analyzer": "char_wb"}, "cannot write some part of Pipeline: CountVectorizer"),
+        ({"strip_accents": "unicode"}, "cannot write some part of Pipeline: CountVectorizer"),
+        ({"tokenizer": str.split, "token_pattern": None}, "cannot write .*: Custom tokenizer"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_texts_that_onnx_cannot_split_are_refused(tmp_path, params, message):
+    pytest.importorskip("onnxruntime", reason="extra 'onnx' is not installed")
+    pytest.importorskip("skl2onnx", reason="extra 'onnx' is not installed")
+    texts = np.array(["red apple", "redred pear"] * 10)
+    vectorizer = TfidfVectorizer(lowercase=False, **params)
+    pipeline = make_pipeline(vectorizer, TopKClassifier(1, max_epochs=1))
+    with pytest.raises(ValueError, match=message):
+        export(pipeline.fit(texts, np.arange(20) % 2), tmp_path / "model.onnx", X=texts)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("plugged", [False, True])

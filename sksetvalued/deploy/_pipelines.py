@@ -2,6 +2,7 @@
 
 import copy
 import io
+import re
 import warnings
 
 import numpy as np
@@ -38,10 +39,10 @@ MOST_OFF = 1e-3
 #: The least log-probability that is told from smaller ones: rounding moves those of classes that
 #: have next to nothing left without label smoothing as far as it likes.
 LEAST_LOG_PROBA = -20.0
-#: The words of scikit-learn's text vectorizers, in two languages of regular expressions: skl2onnx
-#: would take words of ASCII letters only.
-WORDS = CountVectorizer().token_pattern
-ONNX_WORDS = r"[\p{L}\p{N}_][\p{L}\p{N}_]+"
+#: The patterns of all words of some length or more, as scikit-learn's own.
+WORDS = re.compile(r"(?:\\b)?((?:\\w)+(?:\+|\{[1-9]\d*,\}))(?:\\b)?")
+#: What ``\w`` is in Python; to ONNX Runtime it is a letter of ASCII.
+ONNX_LETTER = r"[\p{L}\p{N}_]"
 
 
 class _FloatRows(nn.Module):
@@ -238,12 +239,10 @@ def pipeline_graph(model, X):
     last = active.steps[-1][1] if isinstance(active, Pipeline) else active
     options = {id(last): {"zipmap": False}} if is_classifier(last) else {}
     for step in filter(_splits_words, _steps_inside(active)):
-        options[id(step)] = {"tokenexp": ONNX_WORDS}
+        options[id(step)] = {"tokenexp": _onnx_pattern(step.token_pattern)}
     opsets = {"": OPSET, "ai.onnx.ml": 3}
     try:
         graph = to_onnx(active, _one_sample(X), target_opset=opsets, options=options)
-    except NotImplementedError:  # of ours
-        raise
     except (AttributeError, RuntimeError) as error:
         raise ValueError(
             f"skl2onnx cannot write some part of {type(model).__name__}: {error}. Replace it, or "
@@ -274,8 +273,15 @@ def _steps_inside(model):
 
 
 def _splits_words(step):
-    of_words = isinstance(step, CountVectorizer) and step.analyzer == "word"
-    return of_words and step.token_pattern == WORDS
+    """Return whether a step takes words by a pattern."""
+    return isinstance(step, CountVectorizer) and step.analyzer == "word" and step.tokenizer is None
+
+
+def _onnx_pattern(pattern):
+    """Return a pattern of words of Python as one of ONNX Runtime."""
+    pattern = pattern.removeprefix("(?u)")  # as strings are, in Python
+    words = WORDS.fullmatch(pattern)
+    return pattern if words is None else words[1].replace(r"\w", ONNX_LETTER)
 
 
 def _one_sample(X):
@@ -302,6 +308,8 @@ def _check_they_agree(graph, model, X):
         runtime = onnxruntime.InferenceSession(graph.SerializeToString())
         sets, scores = runtime.run(["sets", "scores"], given)
     except Exception as error:
+        if "tokenexp" in str(error):
+            raise ValueError(_of_patterns(model, error)) from error
         warn_caller(
             f"ONNX Runtime cannot run the file here: {error}. A machine that has what is missing "
             "may; and single precision, X.astype('float32'), has more operators than double."
@@ -319,6 +327,18 @@ def _check_they_agree(graph, model, X):
                 f"more samples, of which one in {round(1 / MOST_OTHERS)} may differ; "
                 f"{_remedy(model)}."
             )
+
+
+def _of_patterns(model, error):
+    """Return the message for patterns of words that ONNX Runtime cannot read."""
+    patterns = " or ".join(
+        f"token_pattern={step.token_pattern!r} of {type(step).__name__}"
+        for step in filter(_splits_words, _steps_inside(_active(model)))
+    )
+    return (
+        f"ONNX Runtime cannot read {patterns}: {str(error).strip()}. Fit with a pattern in the "
+        r"syntax of RE2, which has no lookaround, such as r'[a-z0-9]+' or r'\b\w+\b'."
+    )
 
 
 def _are_others(scores, model, X):
