@@ -95,6 +95,13 @@ def test_every_rule_comes_back(tmp_path, rule):
     np.testing.assert_array_equal(*(clone(m).fit(X, Y).predict_set(X) for m in (loaded, model)))
 
 
+def test_dicts_by_numbers_come_back(tmp_path):
+    weights = {label: 1.0 + label for label in range(6)}
+    linear = clone(LINEAR).set_params(class_weight=weights)
+    loaded = saved_and_loaded(PlugInClassifier(linear, rules.TopK(2)).fit(X, Y), tmp_path)
+    assert loaded.estimator.class_weight == weights
+
+
 @pytest.fixture(scope="module")
 def whole():
     """A Pipeline of many parts: columns, branches, a network and a rule around it."""

@@ -2,7 +2,6 @@
 
 import numpy as np
 import sklearn
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import InconsistentVersionWarning
 from sklearn.pipeline import Pipeline
 
@@ -83,8 +82,6 @@ class _Writer:
         cls = type(value)
         if cls is slice:
             return {"slice": self.encode([value.start, value.stop, value.step], name)}
-        if cls is dict:
-            return {"pairs": self.encode([list(pair) for pair in value.items()], name)}
         if isinstance(value, np.dtype) and value.str in TYPES:
             return {"dtype": value.str}
         if isinstance(value, type) and issubclass(value, np.number | np.bool_):
@@ -195,12 +192,6 @@ class _Reader(Decoder):
             raise ValueError("a malformed slice")
         return slice(*bounds)
 
-    def _pairs(self, content):
-        pairs = self(content)
-        if any(isinstance(key, BaseEstimator) for key, _ in pairs):
-            raise ValueError("a malformed dict")
-        return dict(pairs)
-
     def _dtype(self, content):
         if content not in TYPES:
             raise ValueError(f"an unknown dtype {str(content)[:20]!r}")
@@ -277,7 +268,6 @@ _DATA_DECODERS = {
     **{k: v for k, v in DECODERS.items() if k not in ("optimizer", "tensor", "transform")},
     "array": _matrix,
     "dtype": _Reader._dtype,
-    "pairs": _Reader._pairs,
     "slice": _Reader._slice,
     "type": _Reader._type,
 }
