@@ -17,10 +17,16 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import InconsistentVersionWarning
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline, make_union
-from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    OneHotEncoder,
+    OrdinalEncoder,
+    StandardScaler,
+)
 
 from sksetvalued import (
     AverageKClassifier,
@@ -40,6 +46,14 @@ from sksetvalued.estimators._transforms import NAMES, is_transform
 X, Y = make_blobs(120, n_features=5, centers=6, random_state=0)
 X = np.abs(X)
 FRAME = pd.DataFrame(X, columns=list("abcde")).assign(sort=np.where(X[:, 0] > 4, "u", "v"))
+MISSING = pd.DataFrame(
+    {
+        "none": ["A", "B", None, "C"] * 30,
+        "nan": ["A", np.nan, "B", "C"] * 30,
+        "both": ["A", None, np.nan, "C"] * 30,
+    },
+    dtype=object,
+)
 TEXTS = np.array(["one two", "two three four", "four five"] * 40)
 QUICK = {"k": 2, "max_epochs": 1, "backbone": (4,), "random_state": 0}
 DEEP = TopKClassifier(**QUICK)
@@ -93,6 +107,34 @@ def test_every_rule_comes_back(tmp_path, rule):
     assert vars(loaded.rule_).keys() == vars(model.rule_).keys()
     np.testing.assert_array_equal(loaded.predict_set(X), model.predict_set(X))
     np.testing.assert_array_equal(*(clone(m).fit(X, Y).predict_set(X) for m in (loaded, model)))
+
+
+@pytest.mark.parametrize(
+    "encoder",
+    [
+        OneHotEncoder(handle_unknown="ignore"),
+        OneHotEncoder(handle_unknown="ignore", sparse_output=False).set_output(transform="pandas"),
+        OrdinalEncoder(encoded_missing_value=-1),
+        OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=9),
+    ],
+    ids=lambda encoder: type(encoder).__name__,
+)
+def test_categories_with_missing_values_come_back(tmp_path, encoder):
+    frame = MISSING.assign(numbers=np.tile([1.0, 2.0, np.nan, 3.0], 30))
+    model = make_pipeline(clone(encoder), SimpleImputer(), clone(DEEP)).fit(frame, Y)
+    loaded = saved_and_loaded(model, tmp_path)
+    for after, before in zip(loaded[0].categories_, model[0].categories_):
+        assert after.dtype == before.dtype
+        assert list(map(repr, after)) == list(map(repr, before))
+    new = frame[::-1].assign(none=["A", "D", None, np.nan] * 30)
+    new = new if encoder.handle_unknown != "error" else frame[::-1]
+    np.testing.assert_array_equal(predict_set(loaded, new), predict_set(model, new))
+    codes = [m[0].transform(frame) for m in (loaded, model)]
+    np.testing.assert_array_equal(*[getattr(c, "toarray", lambda c=c: c)() for c in codes])
+    decoded = [m[0].inverse_transform(c) for m, c in zip((loaded, model), codes)]
+    assert repr(decoded[0].tolist()) == repr(decoded[1].tolist())
+    names = [m[0].get_feature_names_out().tolist() for m in (loaded, model)]
+    assert names[0] == names[1]
 
 
 def test_dicts_by_numbers_come_back(tmp_path):
@@ -255,6 +297,47 @@ class TestForgedSteps:
         steps = ("model", "step", "params", "dict", "steps", "list", 0, "tuple", 1)
         with pytest.raises(ValueError, match="categories are"):
             self.forged(model, tmp_path, (*steps, "step", "fitted", "dict", name), value)
+
+    @pytest.mark.parametrize(
+        "values",
+        [
+            [None, None],
+            [{"float": "nan"}, "A"],
+            ["A", {"float": "nan"}, {"float": "nan"}],
+            ["A", {"float": "inf"}],
+            ["A", 1],
+            ["A", True],
+            ["A", {"list": []}],
+            [{"dict": {}}],
+            ["A", "A", None],
+        ],
+        ids=repr,
+    )
+    def test_categories_that_are_no_strings_or_missing_values(self, tmp_path, values):
+        model = make_pipeline(OneHotEncoder(), DEEP).fit(MISSING[["none"]], Y)
+        steps = ("model", "step", "params", "dict", "steps", "list", 0, "tuple", 1, "step")
+        path = (*steps, "fitted", "dict", "categories_", "list", 0, "list")
+        with pytest.raises(ValueError, match="does not describe"):
+            self.forged(model, tmp_path, path, values)
+
+    @pytest.mark.parametrize("values", [[np.nan, 1.0], [1.0, np.nan, np.nan], [2.0, 1.0, np.nan]])
+    def test_numbers_that_are_no_categories(self, values):
+        fitted = {
+            "categories_": [np.array(values)],
+            "_n_features_outs": [len(values)],
+            "_drop_idx_after_grouping": None,
+        }
+        with pytest.raises(ValueError, match="not in order"):
+            _steps.built("OneHotEncoder", {}, fitted)
+
+    def test_places_of_missing_values_that_are_those_of_others(self, tmp_path):
+        encoder = OrdinalEncoder(encoded_missing_value=-1)
+        model = make_pipeline(encoder, DEEP).fit(MISSING[["nan"]], Y)
+        steps = ("model", "step", "params", "dict", "steps", "list", 0, "tuple", 1, "step")
+        path = (*steps, "fitted", "dict", "_missing_indices")
+        for pairs in ([[0, 1]], [[1, 3]], [[0, 3], [1, 3]], []):
+            with pytest.raises(ValueError, match="does not describe"):
+                self.forged(model, tmp_path, path, {"pairs": pairs})
 
     def test_parts_that_do_not_belong_together(self, tmp_path):
         model = PlugInClassifier(LINEAR, rules.AverageK(1.5)).fit(X, Y)

@@ -71,18 +71,49 @@ def _check_categories(encoder):
     if hasattr(encoder, "drop"):
         fits = fits and getattr(encoder, "_n_features_outs", None) == sizes
         fits = fits and encoder._drop_idx_after_grouping is None and encoder.drop is None
+    else:
+        ends = map(_ends_in_nan, encoder.categories_)
+        places = {i: size - 1 for i, (size, nan) in enumerate(zip(sizes, ends)) if nan}
+        fits = fits and getattr(encoder, "_missing_indices", None) == places
     if not fits:
         raise NotAllowed(
-            "its categories are grouped, dropped or not in order, which files do not hold"
+            "its categories are grouped, dropped, not in order, or neither numbers nor strings, "
+            "which files do not hold"
         )
 
 
 def _are_categories(values):
+    """Return whether values are categories of a column, the missing values being of them.
+
+    NaN is the last; None may stand among strings.
+    """
     if not isinstance(values, np.ndarray) or values.ndim != 1:
         return False
+    known = values[:-1] if _ends_in_nan(values) else values
     if values.dtype.kind not in "biuf":
-        return len(set(values.tolist())) == len(values)
-    return bool((values[1:] > values[:-1]).all())
+        of_kind = all(value is None or isinstance(value, str) for value in known.tolist())
+        return of_kind and len(set(known.tolist())) == len(known)
+    return bool((known[1:] > known[:-1]).all() and not np.isnan(known).any())
+
+
+def _ends_in_nan(values):
+    return any(isinstance(value, float) and math.isnan(value) for value in values[-1:].tolist())
+
+
+def _listed(categories):
+    """Return strings with missing values among them as a list, which files hold."""
+    of_objects = categories.dtype.kind == "O"
+    mixed = of_objects and not all(isinstance(value, str) for value in categories)
+    return categories.tolist() if mixed else categories
+
+
+def _unlisted(categories):
+    """Undo :func:`_listed`."""
+    if not isinstance(categories, list):
+        return categories
+    if not all(value is None or type(value) in (float, str) for value in categories):
+        raise NotAllowed("its categories are neither strings nor missing values")
+    return np.array(categories, dtype=object)
 
 
 def _check_imputer(imputer):
@@ -227,6 +258,8 @@ def state_of(step):
     fitted = {k: v for k, v in vars(step).items() if k not in unfitted}
     if isinstance(fitted.get(NAMES_OUT), list):
         fitted[NAMES_OUT] = [np.asarray(names, dtype=object) for names in fitted[NAMES_OUT]]
+    if "categories_" in fitted:
+        fitted["categories_"] = [_listed(categories) for categories in fitted["categories_"]]
     if "_metadata_request" in vars(step):
         left_out.add("metadata requests")
     return params | dict.fromkeys(left_out & params.keys()), fitted, left_out
@@ -251,6 +284,8 @@ def built(name, params, fitted):
     for key, value in fitted.items():
         if not (_is_output(value) if key == "_sklearn_output_config" else _is_fitted(key, step)):
             raise NotAllowed(f"no file may set {key!r:.50} of {name}")
+    if isinstance(fitted.get("categories_"), list):
+        fitted = fitted | {"categories_": [_unlisted(c) for c in fitted["categories_"]]}
     model = cls(**params)
     vars(model).update(fitted)
     if hasattr(model, "_parameter_constraints"):
