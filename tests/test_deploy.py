@@ -495,6 +495,7 @@ def test_words_of_other_patterns_are_the_same_in_onnx(tmp_path, pattern):
     [
         ({"token_pattern": "(?<=r)ed"}, r"token_pattern='\(\?<=r\)ed' of TfidfVectorizer.*\[a-z"),
         ({"analyzer": "char_wb"}, "cannot write some part of Pipeline: CountVectorizer"),
+        ({"analyzer": str.split}, "analyzer=<method 'split'.* of TfidfVectorizer runs in Python"),
         ({"strip_accents": "unicode"}, "cannot write some part of Pipeline: CountVectorizer"),
         ({"tokenizer": str.split, "token_pattern": None}, "cannot write .*: Custom tokenizer"),
     ],

@@ -238,6 +238,12 @@ def pipeline_graph(model, X):
     active = _active(model)
     last = active.steps[-1][1] if isinstance(active, Pipeline) else active
     options = {id(last): {"zipmap": False}} if is_classifier(last) else {}
+    for step in _steps_inside(active):
+        if callable(getattr(step, "analyzer", None)):
+            raise ValueError(
+                f"analyzer={step.analyzer!r} of {type(step).__name__} runs in Python only: fit "
+                "with analyzer='word' and a token_pattern, or predict in Python."
+            )
     for step in filter(_splits_words, _steps_inside(active)):
         options[id(step)] = {"tokenexp": _onnx_pattern(step.token_pattern)}
     opsets = {"": OPSET, "ai.onnx.ml": 3}
