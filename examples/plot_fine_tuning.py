@@ -90,11 +90,11 @@ for name, clf in fitted.items():
 # %%
 # The losses of the epochs
 # ------------------------
-# `history_` is skorch's. The frozen epochs end at the dotted line.
+# `history_` is skorch's. Left of the dotted line, in epochs 1 to 4, the backbone is frozen.
 fig, ax = plt.subplots(figsize=(6, 3.2), layout="constrained")
 for name, clf in fitted.items():
     ax.plot(clf.history_[:, "epoch"], clf.history_[:, "train_loss"], label=name)
-ax.axvline(5, color="0.7", linestyle=":")
+ax.axvline(4.5, color="0.7", linestyle=":")
 ax.set(xlabel="epoch", ylabel="training loss", yscale="log")
 ax.legend()
 plt.show()

@@ -66,8 +66,8 @@ for name, Y_pred in predictions.items():
 # What the projection looks like
 # ------------------------------
 # The projections on the simplex of sum K, K being the true number of labels: many bars are 0,
-# clear winners 1, and others in between where the network hesitates. The labels that are right
-# are green.
+# clear winners 1, and others in between where the network hesitates. Bars of labels that are
+# right are blue, the others orange.
 shown = [np.flatnonzero(n_labels == size)[5] for size in (1, 2, 3, 4)]
 q = clf.project(X_test[shown], size=n_labels[shown])
 fig, axes = plt.subplots(2, 4, figsize=(10, 4.4), layout="constrained", height_ratios=[1.6, 1])
@@ -75,7 +75,7 @@ for (image, bars), i, row in zip(axes.T, shown, q, strict=True):
     image.imshow(X_test[i], cmap="gray_r")
     image.axis("off")
     image.set_title("labels " + ", ".join(map(str, np.flatnonzero(Y_test[i]))))
-    bars.bar(range(10), row, color=np.where(Y_test[i], "#12813c", "#b0413e"))
+    bars.bar(range(10), row, color=np.where(Y_test[i], "#0072b2", "#e69f00"))
     bars.set(xticks=range(10), ylim=(0, 1.05))
 axes[1, 0].set_ylabel("projection q")
 plt.show()

@@ -6,7 +6,8 @@ Intents of short messages, in a Pipeline with a grid search
 Sets of intents tell a help desk both, and a clear message still gets one answer.
 
 String labels, a sparse TF-IDF matrix from end to end, and a search over the parameters of the
-loss, as with any scikit-learn classifier.
+loss, as with any scikit-learn classifier. The example needs pandas:
+``pip install ".[plot]" pandas``.
 """
 
 # %%
