@@ -1,7 +1,9 @@
 # The continuous integration (.ci/run) runs test, test-without-kernels, lint, docs and hostile-short.
 PYTHON ?= python
 # Some targets change the folder.
-override PYTHON := $(if $(findstring /,$(PYTHON)),$(abspath $(PYTHON)),$(PYTHON))
+COMMAND = $(firstword $(PYTHON))
+ABSOLUTE := $(if $(findstring /,$(COMMAND)),$(abspath $(COMMAND)),$(COMMAND))
+override PYTHON := $(strip $(ABSOLUTE) $(wordlist 2,9,$(PYTHON)))
 HOSTILE = $(CURDIR)/build/hostile
 PIP = $(PYTHON) -m pip
 # The tests of what kernels compute where there are some, and of what an estimator learns by it.
