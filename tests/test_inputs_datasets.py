@@ -1,5 +1,6 @@
 """Torch Datasets: their samples, their labels, and the errors of both."""
 
+import array
 import os
 from pathlib import Path
 
@@ -77,6 +78,7 @@ def test_samples_of_a_dataset_come_to_the_processor(shape):
         ("y", Y.tolist()),
         ("samples", [("file", label) for label in Y]),
         ("_samples", [("file", label) for label in Y]),
+        ("targets", array.array("l", Y.tolist())),
     ],
 )
 def test_stored_labels_are_found_without_reading_the_samples(attribute, values):
@@ -94,6 +96,19 @@ def test_what_is_no_label_does_not_take_the_place_of_stored_ones(of_class):
             return X[i], of_class(Y[i])
 
     np.testing.assert_array_equal(dataset_targets(Soft("targets", Y)), Y)
+
+
+@pytest.mark.parametrize("form", [lambda y: np.array([y]), np.array, lambda y: np.array([[y]])])
+@pytest.mark.parametrize("values", [Y, Y.astype(str)])
+def test_labels_of_items_may_be_arrays_of_one(form, values):
+    class Arrays(Labelled):
+        def __getitem__(self, i):
+            self.n_reads += 1
+            return X[i], form(values[i])
+
+    dataset = Arrays("targets", values)
+    np.testing.assert_array_equal(dataset_targets(dataset), values)
+    assert dataset.n_reads == 3
 
 
 class Subclass(TensorDataset):

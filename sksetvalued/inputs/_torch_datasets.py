@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections.abc import Sequence
 from numbers import Number
 
 import numpy as np
@@ -158,16 +159,19 @@ def _agree(dataset, targets):
             item = dataset[int(i)]
             if not _is_pair(item):
                 continue
-            (label,) = _without_tensors([item[1]])
-            target = np.squeeze(targets[i])
-            if isinstance(label, str | Number | np.generic) and not np.array_equal(label, target):
+            if not _is_label(*_without_tensors([item[1]]), np.squeeze(targets[i])):
                 return False
-            if (
-                isinstance(label, np.ndarray)
-                and not target.ndim
-                and not np.isclose(label.sum(), 1)
-            ):
-                return False
+    return True
+
+
+def _is_label(label, target):
+    """Return whether the label of an item may be the one that is stored."""
+    if isinstance(label, np.ndarray) and label.size == 1:
+        label = label.reshape(-1)[0]
+    if isinstance(label, str | Number | np.generic):
+        return np.array_equal(label, target)
+    if isinstance(label, np.ndarray) and not target.ndim:
+        return label.dtype.kind in "biuf" and np.isclose(label.sum(), 1)
     return True
 
 
@@ -224,8 +228,8 @@ def _attribute_targets(dataset):
 
 def _is_one_each(values, dataset):
     """Return whether an attribute, which may be anything, is a sequence with one for each item."""
-    is_sequence = isinstance(values, list | tuple) or getattr(values, "ndim", 0) > 0
-    return is_sequence and len(values) == len(dataset)
+    is_sequence = isinstance(values, Sequence) and not isinstance(values, str | bytes)
+    return (is_sequence or getattr(values, "ndim", 0) > 0) and len(values) == len(dataset)
 
 
 def _is_pair(value):

@@ -171,11 +171,6 @@ def _own(sample):
     return sample.copy() if isinstance(sample, np.ndarray) else sample
 
 
-def _are_parts(tensors):
-    """Return whether tensors are no views of one image."""
-    return len({tensor.shape for tensor in tensors}) > 1 or tensors[0].ndim < 2
-
-
 def parts_remedy(what):
     """Return what to say of samples of several parts without names."""
     return (
@@ -324,8 +319,7 @@ class SampleInputs(Inputs):
                 return {name: part_tensor(sample[name], name) for name in sample}, False
             if isinstance(sample, tuple | list):
                 views = [to_tensor(view) for view in sample]
-                if self.transform is None and _are_parts(views):
-                    raise TypeError(parts_remedy(f"{self.describe(position)} has several parts"))
+                self._check_views(views, position)
                 tensor, views = torch.stack(views), True
             else:
                 tensor = to_tensor(sample)
@@ -348,6 +342,15 @@ class SampleInputs(Inputs):
                 "transform={'train': ..., 'eval': ...}."
             )
         return tensor, views
+
+    def _check_views(self, views, position):
+        """Raise unless tensors are views of one sample."""
+        if not views:
+            raise ValueError(f"{self.describe(position)} is an empty list: give one view or more.")
+        differ = len({view.shape for view in views}) > 1
+        several_rows = self.training and len(views) > 1 and views[0].ndim < 2
+        if self.transform is None and (differ or several_rows):
+            raise TypeError(parts_remedy(f"{self.describe(position)} has several parts"))
 
     def _unequal(self, first, one, second, other):
         if self.transform is not None:
