@@ -525,6 +525,23 @@ def test_samples_of_another_kind_are_told_from_those_of_another_shape():
         clf.predict(dataset)
 
 
+@pytest.mark.parametrize(
+    ("name", "cls", "params"),
+    [
+        ("sgd", torch.optim.SGD, {"momentum": 0.9, "nesterov": True, "fused": True}),
+        ("adamw", torch.optim.AdamW, {"fused": True}),
+    ],
+)
+def test_an_optimizer_goes_on_by_its_name_and_by_its_class(name, cls, params):
+    clf = TopKClassifier(k=2, optimizer=name, weight_decay=0.0, warm_start=True, **QUICK)
+    clf.fit(X, y)
+    other = copy.deepcopy(clf)
+    net_params = {f"optimizer__{key}": value for key, value in params.items()}
+    other.set_params(optimizer=cls, net_params=net_params)
+    scores = [model.fit(X, y).decision_function(X) for model in (clf, other)]
+    np.testing.assert_array_equal(*scores)
+
+
 def test_a_second_warm_fit_holds_the_rows_of_the_first_out(monkeypatch):
     held, split = [], _labels.split_per_class
 

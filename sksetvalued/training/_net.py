@@ -22,7 +22,7 @@ from ..operators._precision import without_autocast
 from ._callbacks import BY_UPDATE, OWN, AveragedWeights, bare_callback, why_not_moved
 from ._criterion import batch_mass, goes_on, sums
 from ._data import TrainingSet, make_batches, moved
-from ._optimizers import needs_closure
+from ._optimizers import needs_closure, torch_class
 from ._state import load_optimizer_state
 
 #: What a callback misses that wants the history of a validation set.
@@ -484,7 +484,7 @@ class SetNet(NeuralNet):
         The optimizer goes on where it is of the same class; rates and the like are those of now.
         """
         self.history = copy.copy(net.history)
-        if type(self.optimizer_) is type(net.optimizer_):
+        if torch_class(self.optimizer_) is torch_class(net.optimizer_):
             known = dict(net.optimizer_.state)
             criterion, old = self.bare_criterion, net.bare_criterion
             if goes_on(criterion, old):

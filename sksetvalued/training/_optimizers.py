@@ -27,15 +27,26 @@ class AdamW(torch.optim.AdamW):
 class SGD(torch.optim.SGD):
     """SGD whose weights may get their first gradient one after the other.
 
-    The fused update takes weights that all have momentum, or none of them: it is left out where
-    some have it, as when layers were unfrozen.
+    The fused update takes weights that all have momentum, or none of them. Where some have it, as
+    when layers were unfrozen, the others get what makes their momentum that of a first update.
     """
 
     def _init_group(self, group, params, grads, momenta):
         has_sparse = super()._init_group(group, params, grads, momenta)
-        is_mixed = len({momentum is None for momentum in momenta}) > 1
-        group["fused"] = False if is_mixed else self.defaults["fused"]
+        if group["fused"] and len({momentum is None for momentum in momenta}) > 1:
+            for i, momentum in enumerate(momenta):
+                if momentum is None:
+                    momenta[i] = _before_the_first(group, params[i].detach(), grads[i])
         return has_sparse
+
+
+def _before_the_first(group, parameter, gradient):
+    """Return the momentum of which an update makes the gradient itself, weight decay included."""
+    if not group["dampening"]:
+        return torch.zeros_like(gradient)
+    gradient = -gradient if group["maximize"] else gradient
+    whole = gradient.add(parameter, alpha=group["weight_decay"])
+    return whole.mul(group["dampening"] / group["momentum"])
 
 
 OPTIMIZERS = {
@@ -60,6 +71,12 @@ def resolve_optimizer(optimizer):
             f"got {optimizer!r} of type {type(optimizer).__name__}."
         )
     return optimizer, {}
+
+
+def torch_class(optimizer):
+    """Return the class of torch whose states an optimizer has."""
+    cls = type(optimizer)
+    return cls.__base__ if cls in (AdamW, SGD) else cls
 
 
 def can_fuse(module):
