@@ -249,10 +249,10 @@ def pipeline_graph(model, X):
     opsets = {"": OPSET, "ai.onnx.ml": 3}
     try:
         graph = to_onnx(active, _one_sample(X), target_opset=opsets, options=options)
-    except (AttributeError, RuntimeError) as error:
+    except (AttributeError, RuntimeError, ValueError) as error:
         raise ValueError(
-            f"skl2onnx cannot write some part of {type(model).__name__}: {error}. Replace it, or "
-            "predict in Python."
+            f"skl2onnx cannot write some part of {type(model).__name__}: {error!s:.500} Replace "
+            "it, or predict in Python."
         ) from error
     # Of a plug-in, the label and the probabilities of the classifier inside come out as well.
     named = [output for output in graph.graph.output if output.name in ("sets", "scores")]
@@ -317,8 +317,9 @@ def _check_they_agree(graph, model, X):
         if "tokenexp" in str(error):
             raise ValueError(_of_patterns(model, error)) from error
         warn_caller(
-            f"ONNX Runtime cannot run the file here: {error}. A machine that has what is missing "
-            "may; and single precision, X.astype('float32'), has more operators than double."
+            f"ONNX Runtime cannot run the file here, and nothing was compared: {error}. A machine "
+            "that has what is missing may, such as a locale: en_US is for lowercase=True. Single "
+            "precision, X.astype('float32'), has more operators than double."
         )
         return
     for name, wrong in (
@@ -329,9 +330,9 @@ def _check_they_agree(graph, model, X):
             raise ValueError(
                 f"the ONNX graph of {type(model).__name__} gives other {name} for {wrong.sum()} "
                 f"of the {len(wrong)} samples in X: skl2onnx writes some step in another way, as "
-                "a TfidfVectorizer with sublinear_tf=True, or rounds scores at a threshold. Give "
-                f"more samples, of which one in {round(1 / MOST_OTHERS)} may differ; "
-                f"{_remedy(model)}."
+                "a TfidfVectorizer with sublinear_tf=True or with letters beyond ASCII in a "
+                "token_pattern of its own, or rounds scores at a threshold. Give more samples, "
+                f"of which one in {round(1 / MOST_OTHERS)} may differ; {_remedy(model)}."
             )
 
 
