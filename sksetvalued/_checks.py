@@ -21,26 +21,28 @@ def check_positive_integer(name, value):
         raise ValueError(f"{name} must be at most {LARGEST_INTEGER}, got {value!r:.50}.")
 
 
-def check_integer(name, value, low, high=None, hint=""):
+def check_integer(name, value, low, high=None, hint="", also=""):
     """Raise unless `value` is an integer of at least `low` and, if that is given, at most `high`.
 
-    The `hint` says what else helps to correct a number out of range.
+    The `hint` says what else helps to correct a number out of range, and `also` what is taken
+    beside integers.
     """
     if not isinstance(value, numbers.Integral) or isinstance(value, bool):
-        raise TypeError(f"{name} must be an integer >= {low}, got {value!r}.")
+        raise TypeError(f"{name} must be an integer >= {low}{also}, got {value!r}.")
     if value < low or (high is not None and value > high):
         allowed = f"be >= {low}" if high is None else f"lie in [{low}, {high}]"
         raise ValueError(f"{name} must {allowed}, got {value}{hint and '; '}{hint}.")
 
 
-def check_real(name, value, interval, hint=""):
+def check_real(name, value, interval, hint="", also=""):
     """Raise unless `value` is a real number of an interval, such as "(0, 1]" or "[1, inf)".
 
-    The `hint` says what else helps to correct a number outside of it.
+    The `hint` says what else helps to correct a number outside of it, and `also` what is taken
+    beside numbers.
     """
     # Fractions are real, too, but no number to NumPy and SciPy.
     if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool):
-        raise TypeError(f"{name} must be a number in {interval}, got {value!r}.")
+        raise TypeError(f"{name} must be a number in {interval}{also}, got {value!r}.")
     low, high = map(float, interval[1:-1].split(","))
     above = value >= low if interval[0] == "[" else value > low
     below = value <= high if interval[-1] == "]" else value < high

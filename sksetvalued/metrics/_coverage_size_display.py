@@ -226,7 +226,7 @@ class CoverageSizeDisplay:
 def _check_max_size(max_size, n_classes):
     if max_size is None:
         return min(n_classes, max(LOG_SIZES, n_classes // 10))
-    check_integer("max_size", max_size, 1, n_classes)
+    check_integer("max_size", max_size, 1, n_classes, also=" or None")
     return int(max_size)
 
 

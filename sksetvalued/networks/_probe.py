@@ -166,7 +166,7 @@ def _refusal(body, input_shape, backbone, error):
     what = f"the parts {list(input_shape)}" if parts else f"shape {input_shape}"
     message = f"backbone={_named(backbone)} cannot take samples of {what}: {error}."
     reason = of_another_type(body, error)
-    if reason is not None:
+    if reason is not None and (parts or not _hint_of_tokens(backbone)):
         return f"{message} {reason}."
     if parts:
         return (

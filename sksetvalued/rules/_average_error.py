@@ -147,7 +147,7 @@ class AverageError(SetRule):
 
     def _check_interpolation(self):
         tau = self.interpolation
-        check_real("interpolation", tau, "[0, 1]")
+        check_real("interpolation", tau, "[0, 1]", also=" or None")
         if self.coverage != "class":
             raise ValueError(
                 f"interpolation={tau} is between thresholds of classes and a common one: it "

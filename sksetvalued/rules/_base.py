@@ -249,7 +249,7 @@ class SetRule(BaseEstimator):
     def _check_total(n_given, total):
         if total is None:
             return
-        check_integer("n_samples", total, 0)
+        check_integer("n_samples", total, 0, also=" or None")
         if n_given > total:
             raise ValueError(
                 f"n_samples={total} was announced, but {n_given} samples were given. Announce the "

@@ -219,7 +219,7 @@ class AverageK(SetRule):
                 "classes cannot hold k on average. Lower min_size or raise k."
             )
         if self.max_size is not None:
-            check_integer("max_size", self.max_size, 0)
+            check_integer("max_size", self.max_size, 0, also=" or None")
             if self.max_size < self.k:
                 raise ValueError(
                     f"max_size={self.max_size} is below k={self.k}: sets of at most max_size "
