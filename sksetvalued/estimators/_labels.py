@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch.utils.data import Dataset
 
 from .. import training
-from .._arrays import as_labels, as_numbers, check_comparable, check_discrete, of_one_type
+from .._arrays import as_labels, as_numbers, check_comparable, check_discrete, positions
 from .._masks import row_counts
 from .._predict import labels_of_sets
 from .._sets import SetMask
@@ -189,8 +189,8 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
     def _encode(self, y):
         """Return class indices; every label must be among `classes_`."""
         check_comparable(y, "y", self.classes_, "classes_")
-        y, classes = of_one_type(y, self.classes_)
-        unseen = np.setdiff1d(y, classes)
+        indices = positions(y, self.classes_)
+        unseen = np.unique(y[indices < 0])
         if len(unseen):
             raise ValueError(
                 f"y holds labels that are not among the classes of this "
@@ -198,7 +198,7 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
                 f"{self.classes_[:10].tolist()}{'...' if len(self.classes_) > 10 else ''}. "
                 "Name all of them in `classes` at the first call, or fit anew."
             )
-        return np.searchsorted(classes, y)
+        return indices
 
     def _count(self, target, weight):
         counts = np.bincount(target, weights=weight, minlength=len(self.classes_))
@@ -271,9 +271,10 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
                     f"class_weight={self.class_weight!r} must hold finite numbers > 0; leave the "
                     "samples of a class out to ignore it."
                 )
-            labels, classes = of_one_type(labels, self.classes_)
-            unknown = np.setdiff1d(labels, classes)
-            unnamed = np.setdiff1d(classes, labels)
+            indices = positions(labels, self.classes_)
+            named = indices >= 0
+            unknown = np.unique(labels[~named])
+            unnamed = np.delete(self.classes_, indices[named])
             # A dict of all classes is good for a fold, where some are missing.
             if len(unknown) and len(unnamed):
                 raise ValueError(
@@ -281,8 +282,7 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
                     f"not all that do, such as {unnamed[:10].tolist()}: leave the former out, or "
                     "name the latter too."
                 )
-            known = np.isin(labels, classes)
-            weight[np.searchsorted(classes, labels[known])] = given[known]
+            weight[indices[named]] = given[named]
         else:
             weight = self._positive_counts.sum() / (len(weight) * self._positive_counts)
         self._log_label_weight = np.log(weight)

@@ -19,7 +19,7 @@ from sklearn.utils.validation import (
     has_fit_parameter,
 )
 
-from .._arrays import as_labels, check_comparable, check_discrete, of_one_type
+from .._arrays import as_labels, check_comparable, check_discrete, positions
 from .._predict import SCORE_METHODS, class_scores, labels_of_sets, score_method, unwrap
 from .._sets import sets_of
 from .._validation import changed_parameters, check_weights, undone_if_raised
@@ -649,18 +649,15 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     def _columns(self, y):
         """Return the column of each label."""
         check_comparable(y, "y", self.classes_, "classes_")
-        y, classes = of_one_type(y, self.classes_)
-        order = np.argsort(classes)
-        place = np.searchsorted(classes, y, sorter=order)
-        at = order[np.minimum(place, len(order) - 1)]
-        unseen = np.unique(y[classes[at] != y])
+        columns = positions(y, self.classes_)
+        unseen = np.unique(y[columns < 0])
         if unseen.size:
             raise ValueError(
                 f"y holds labels that the classifier was not trained on: {unseen[:5].tolist()}. "
                 "Fit the classifier with them, or leave those samples out: what the rule promises "
                 "then holds for samples of the other classes."
             )
-        return at
+        return columns
 
     def _copy_attributes(self, *names):
         """Take over what the classifier has, and forget what an earlier one had."""
