@@ -13,10 +13,10 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from ..papers.data import DataMissing, data_folder
-from ..papers.store import NoRecords, ResultFile, unfinished
+from ..papers.data import data_folder
+from ..papers.store import NoRecords, ResultFile
 from .contenders import CONTENDERS, TIMED
-from .measure import measure, time_alone
+from .measure import measure, run, time_alone
 from .tasks import CHOOSE, LATER, REPORT, TASKS
 
 HERE = Path(__file__).resolve().parent
@@ -56,23 +56,10 @@ def timed_jobs(tasks):
     ]
 
 
-def run(results, jobs, folder, measure):
-    """Measure what has no record yet; a task without its data is left out, with a word."""
-    missing = set()
-    for job in unfinished(jobs, results.records()):
-        if job["task"] in missing:
-            continue
-        try:
-            record = measure(job, folder)
-        except DataMissing as reason:
-            missing.add(job["task"])
-            print(f"{job['task']} left out: {reason}", file=sys.stderr)
-            continue
-        if record is None:
-            continue
-        results.append(record)
-        print(f"{job['task']} {job['contender']} {job['seed']}: {record['seconds']:.1f} s",
-              file=sys.stderr, flush=True)  # fmt: skip
+def told(record):
+    """Return what is said of a record."""
+    job = record["task"]
+    return f"{job['task']} {job['contender']} {job['seed']}: {record['seconds']:.1f} s"
 
 
 def main(argv=None):
@@ -91,12 +78,12 @@ def main(argv=None):
             chosen = [name for name in tasks if args.tasks is None or name in args.tasks]
             wanted = jobs(chosen, _installed(args.contenders), args.seeds) if chosen else []
             by_row = partial(measure, rows=args.results / "rows")
-            run(
-                ResultFile(args.results / f"{stage}.jsonl"), wanted, data_folder(args.data), by_row
-            )
+            results = ResultFile(args.results / f"{stage}.jsonl")
+            run(results, wanted, data_folder(args.data), by_row, told)
     if args.command in ("times", None):
         timed = timed_jobs([name for name in REPORT if args.tasks is None or name in args.tasks])
-        run(ResultFile(args.results / "times.jsonl"), timed, data_folder(args.data), time_alone)
+        results = ResultFile(args.results / "times.jsonl")
+        run(results, timed, data_folder(args.data), time_alone, told)
     if args.command in ("page", None):
         from .report import write
 

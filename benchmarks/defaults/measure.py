@@ -1,6 +1,7 @@
 """One fit of one contender on one split of a task."""
 
 import resource
+import sys
 import warnings
 
 import numpy as np
@@ -8,6 +9,8 @@ import torch
 
 from sksetvalued.rules import AverageK, TopK
 
+from ..papers.data import DataMissing
+from ..papers.store import unfinished
 from .contenders import CONTENDERS, TIMED
 from .tasks import TASKS
 
@@ -18,6 +21,37 @@ def cpu_seconds():
     """Return the processor time of this process so far."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
+
+
+def run(results, jobs, folder, measure, told, of="task"):
+    """Measure what has no record yet; what lacks its data is left out, with a word.
+
+    Parameters
+    ----------
+    results : ResultFile
+    jobs : list of dict
+    folder : Path
+        Of the data.
+    measure : callable
+        Returns the record of a job, given the folder, or None.
+    told : callable
+        Returns what is said of a record.
+    of : str
+        Key of a job that names its data.
+    """
+    missing = set()
+    for job in unfinished(jobs, results.records()):
+        if job[of] in missing:
+            continue
+        try:
+            record = measure(job, folder)
+        except DataMissing as reason:
+            missing.add(job[of])
+            print(f"{job[of]} left out: {reason}", file=sys.stderr)
+            continue
+        if record is not None:
+            results.append(record)
+            print(told(record), file=sys.stderr, flush=True)
 
 
 def draw(task, folder, seed):

@@ -19,10 +19,10 @@ from sklearn.datasets import load_digits
 
 from sksetvalued import AverageKClassifier
 
-from ..papers.data import DataMissing, data_folder
-from ..papers.store import NoRecords, ResultFile, unfinished
+from ..papers.data import data_folder
+from ..papers.store import NoRecords, ResultFile
 from . import sources, tasks
-from .measure import cpu_seconds
+from .measure import cpu_seconds, run
 from .report import table
 
 HERE = Path(__file__).resolve().parent
@@ -219,20 +219,9 @@ def measure(job, folder):
     }
 
 
-def run(results, jobs, folder):
-    """Measure what has no record yet; a set without its data is left out, with a word."""
-    missing = set()
-    for job in unfinished(jobs, results.records()):
-        if job["set"] in missing:
-            continue
-        try:
-            record = measure(job, folder)
-        except DataMissing as reason:
-            missing.add(job["set"])
-            print(f"{job['set']} left out: {reason}", file=sys.stderr)
-            continue
-        results.append(record)
-        print(job, f"{record['size']:.3f} in {record['seconds']} s", file=sys.stderr, flush=True)
+def told(record):
+    """Return what is said of a record."""
+    return f"{record['task']} {record['size']:.3f} in {record['seconds']} s"
 
 
 def row(name, n, runs):
@@ -305,7 +294,7 @@ def main(argv=None):
             for contender in args.contenders
             if n in args.samples
         ]
-        run(results, jobs, data_folder(args.data))
+        run(results, jobs, data_folder(args.data), measure, told, of="set")
     if args.command in ("page", None):
         try:
             write(args.page, results)
