@@ -22,6 +22,7 @@ from sklearn.model_selection import (
     cross_validate,
 )
 from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
@@ -83,6 +84,14 @@ def test_binary_classifiers(model):
     accuracy = get_scorer("accuracy")(model, X[60:], y[60:])
     assert top_k_scorer(k=1)(model, X[60:], y[60:]) == accuracy
     assert average_k_scorer(k=1.3)(model, X[60:], y[60:]) >= accuracy
+
+
+def test_top_k_scorer_where_two_classes_tie():
+    X, y = make_classification(random_state=0, flip_y=0.2)
+    model = KNeighborsClassifier(2).fit(X[:60], y[:60])
+    assert (model.predict_proba(X[60:]) == 0.5).any()
+    assert top_k_scorer(k=1)(model, X[60:], y[60:]) == model.score(X[60:], y[60:])
+    assert top_k_scorer(k=2)(model, X[60:], y[60:]) == 1
 
 
 def test_sets_of_a_set_valued_model_through_pipelines_and_searches(digits):

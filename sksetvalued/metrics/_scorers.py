@@ -1,5 +1,6 @@
 """Scorers: callables (estimator, X, y) for ``scoring=``, for any classifier."""
 
+import numpy as np
 from sklearn import get_config
 from sklearn.utils.metadata_routing import MetadataRequest
 
@@ -100,7 +101,12 @@ class _TopKScorer(SetScorer):
     _name = "top_k_scorer"
 
     def _score(self, estimator, X, y, sample_weight, k, average):
-        y_score, classes = set_scores(estimator, X)
+        model, X = unwrap(estimator, X)
+        y_score, classes = set_scores(model, X)
+        if len(classes) == 2 and not hasattr(model, "_set_scores"):
+            # As `predict` of scikit-learn does, take the greater label only if it scores more.
+            takes_greater = y_score[:, 1] > y_score[:, 0]
+            y_score = np.column_stack([~takes_greater, takes_greater]).astype(float)
         return top_k_accuracy_score(
             y, y_score, k=k, average=average, labels=classes, sample_weight=sample_weight
         )
