@@ -137,6 +137,19 @@ def test_categories_with_missing_values_come_back(tmp_path, encoder):
     assert names[0] == names[1]
 
 
+@pytest.mark.parametrize("strategy", ["mean", "median", "most_frequent", "constant"])
+@pytest.mark.parametrize("fill_value", [None, -1, np.float64(0.5)], ids=repr)
+def test_imputers_come_back(tmp_path, strategy, fill_value):
+    holes = np.where(np.arange(X.size).reshape(X.shape) % 7, X, np.nan)
+    imputer = SimpleImputer(strategy=strategy, fill_value=fill_value)
+    model = make_pipeline(imputer, clone(DEEP)).fit(holes, Y)
+    loaded = saved_and_loaded(model, tmp_path)
+    after, before = loaded[0].statistics_, model[0].statistics_
+    assert after.dtype == before.dtype
+    assert after.tolist() == before.tolist()
+    np.testing.assert_array_equal(predict_set(loaded, holes), predict_set(model, holes))
+
+
 def test_dicts_by_numbers_come_back(tmp_path):
     weights = {label: 1.0 + label for label in range(6)}
     linear = clone(LINEAR).set_params(class_weight=weights)

@@ -100,20 +100,22 @@ def _ends_in_nan(values):
     return any(isinstance(value, float) and math.isnan(value) for value in values[-1:].tolist())
 
 
-def _listed(categories):
-    """Return strings with missing values among them as a list, which files hold."""
-    of_objects = categories.dtype.kind == "O"
-    mixed = of_objects and not all(isinstance(value, str) for value in categories)
-    return categories.tolist() if mixed else categories
+def _listed(values):
+    """Return objects that are not all strings as a list, which files hold.
+
+    They are strings with missing values among them, or what an imputer fills in.
+    """
+    mixed = values.dtype.kind == "O" and not all(isinstance(value, str) for value in values)
+    return values.tolist() if mixed else values
 
 
-def _unlisted(categories):
+def _unlisted(values):
     """Undo :func:`_listed`."""
-    if not isinstance(categories, list):
-        return categories
-    if not all(value is None or type(value) in (float, str) for value in categories):
-        raise NotAllowed("its categories are neither strings nor missing values")
-    return np.array(categories, dtype=object)
+    if not isinstance(values, list):
+        return values
+    if not all(value is None or type(value) in (bool, float, int, str) for value in values):
+        raise NotAllowed("its values are neither numbers, strings nor missing")
+    return np.array(values, dtype=object)
 
 
 def _check_imputer(imputer):
@@ -260,6 +262,8 @@ def state_of(step):
         fitted[NAMES_OUT] = [np.asarray(names, dtype=object) for names in fitted[NAMES_OUT]]
     if "categories_" in fitted:
         fitted["categories_"] = [_listed(categories) for categories in fitted["categories_"]]
+    if "statistics_" in fitted:
+        fitted["statistics_"] = _listed(fitted["statistics_"])
     if "_metadata_request" in vars(step):
         left_out.add("metadata requests")
     return params | dict.fromkeys(left_out & params.keys()), fitted, left_out
@@ -286,6 +290,8 @@ def built(name, params, fitted):
             raise NotAllowed(f"no file may set {key!r:.50} of {name}")
     if isinstance(fitted.get("categories_"), list):
         fitted = fitted | {"categories_": [_unlisted(c) for c in fitted["categories_"]]}
+    if "statistics_" in fitted:
+        fitted = fitted | {"statistics_": _unlisted(fitted["statistics_"])}
     model = cls(**params)
     vars(model).update(fitted)
     if hasattr(model, "_parameter_constraints"):
