@@ -108,6 +108,16 @@ def test_second_derivatives_are_those_of_the_definition():
         torch.testing.assert_close(got.double(), expected, rtol=1e-4, atol=1e-6)
 
 
+def test_derivatives_of_derivatives_where_one_head_is_made_of_the_other():
+    scores, _, target = draw(6, 8)
+    scores.requires_grad_()
+    (expected,) = torch.autograd.grad(two_head(scores, scores - 1, target, 2.5, ALPHA).sum(), scores)
+    losses = two_head(scores, scores - 1, target, 2.5, ALPHA)
+    (got,) = torch.autograd.grad(losses.sum(), scores, create_graph=True)
+    torch.testing.assert_close(got, expected)
+    torch.autograd.grad(got.sum(), scores)
+
+
 def test_a_row_that_is_no_number_spoils_no_other():
     scores, proposals, target = draw(6, 8)
     expected, *_ = differentiate(scores, proposals, target, 1)

@@ -179,9 +179,11 @@ class _Compiled(torch.autograd.Function):
         if not needs_reference(grad):
             return *[grad[:, None] * each for each in slopes], None, None, None
         create_graph = torch.is_grad_enabled()
-        heads = [each for each in (scores, proposal_scores) if each.requires_grad]
         with torch.enable_grad():
-            losses = _definition(scores, proposal_scores, target, *ctx.constants)
+            # Views, as one head may be made of the other, by which no gradient is to go here.
+            both = [each.view_as(each) for each in (scores, proposal_scores)]
+            heads = [each for each in both if each.requires_grad]
+            losses = _definition(*both, target, *ctx.constants)
             found = iter(torch.autograd.grad(losses, heads, grad, create_graph=create_graph))
         wanted = ctx.needs_input_grad
         return tuple(next(found) if each else None for each in wanted)
