@@ -82,6 +82,14 @@ def test_the_hinge_follows_a_k_that_is_set_later():
     assert torch.equal(changed(PAIR, TARGET), AverageKMixtureLoss(3.0, generator=0)(PAIR, TARGET))
 
 
+@pytest.mark.parametrize("k", [5.6, 6.0])
+def test_without_ranks_the_hinge_has_the_largest_rank_that_k_leaves(k):
+    alone, named = (
+        AverageKMixtureLoss(k, ranks=ranks, generator=0)(PAIR, TARGET) for ranks in (None, {5: 1})
+    )
+    assert torch.equal(alone, named)
+
+
 def test_labels_are_smoothed_towards_the_prior():
     soft = 0.8 * F.one_hot(TARGET, 6) + 0.2 * PRIOR
     expected = F.cross_entropy(SCORES, soft)

@@ -225,7 +225,8 @@ class AverageKMixtureLoss(_Smoothing, AverageKLoss, name="two_head_mixture"):
         self.hinge = NoisedMixtureLoss(
             self._rank(),
             cross_entropy=0.0,
-            ranks=ranks,
+            # k, which may be the number of classes, then ends at the largest rank.
+            ranks={"k": 1.0} if ranks is None else ranks,
             epsilon=epsilon,
             n_noise_samples=n_noise_samples,
             generator=generator,
