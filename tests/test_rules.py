@@ -7,6 +7,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
@@ -250,6 +251,15 @@ def test_pointwise_error_is_the_smallest_set_that_reaches_the_probability(error,
     logs = PointwiseError(error, log_scores=True).fit(log_p)
     if kind == "continuous":
         np.testing.assert_array_equal(logs.predict_set(log_p), sets)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_pointwise_error_takes_half_precision(dtype):
+    log_p = (2 * torch.randn(200, 50, generator=torch.Generator().manual_seed(0))).log_softmax(1)
+    exact = PointwiseError(0.1).fit(log_p.exp()).predict_set(log_p.exp())
+    for scores, log_scores in ((log_p.exp().to(dtype), False), (log_p.to(dtype), True)):
+        sets = PointwiseError(0.1, log_scores=log_scores).fit(scores).predict_set(scores)
+        assert np.abs(sets.sum(1) - exact.sum(1)).max() <= 2
 
 
 def test_pointwise_error_counts_a_sum_within_rounding():
