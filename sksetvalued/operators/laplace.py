@@ -44,8 +44,8 @@ def laplace_top_k(scores, k, tau=1.0):
     Returns
     -------
     Tensor of shape (..., n_classes)
-        Entries in [0, 1] that sum to k. Scores below -1e30, and -inf, count as -1e30, and those
-        above 1e30 as that.
+        Entries in [0, 1] that sum to k. Scores below -1e30, and -inf, count as -1e30, and finite
+        ones above 1e30 as that; a row with inf or NaN is NaN.
 
     References
     ----------
