@@ -111,9 +111,9 @@ def test_second_derivatives_are_those_of_the_definition():
 def test_derivatives_of_derivatives_where_one_head_is_made_of_the_other():
     scores, _, target = draw(6, 8)
     scores.requires_grad_()
-    (expected,) = torch.autograd.grad(two_head(scores, scores - 1, target, 2.5, ALPHA).sum(), scores)
-    losses = two_head(scores, scores - 1, target, 2.5, ALPHA)
-    (got,) = torch.autograd.grad(losses.sum(), scores, create_graph=True)
+    losses = two_head(scores, scores - 1, target, 2.5, ALPHA).sum()
+    (expected,) = torch.autograd.grad(losses, scores, retain_graph=True)
+    (got,) = torch.autograd.grad(losses, scores, create_graph=True)
     torch.testing.assert_close(got, expected)
     torch.autograd.grad(got.sum(), scores)
 
