@@ -455,7 +455,13 @@ def test_layers_may_be_frozen_for_the_first_epochs(data):
 def test_the_settings_of_torch_change_no_training(data):
     """Neither the type of new tensors, nor that no graphs are kept."""
     images = np.random.default_rng(0).random((40, 3, 8, 8)), np.arange(40) % 4
-    for params, given in (({}, data), ({"loss": "ldam"}, data), ({"backbone": None}, images)):
+    cases = (
+        ({}, data),
+        ({"loss": "ldam"}, data),
+        ({"loss": "role"}, data),
+        ({"backbone": None}, images),
+    )
+    for params, given in cases:
         clf = classifier(max_epochs=1, **params)
         expected = weights_of(clf.fit(*given))
         torch.set_default_dtype(torch.float64)

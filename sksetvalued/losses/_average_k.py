@@ -511,7 +511,8 @@ class ROLELoss(SetLoss, name="role"):
         check_positive_integer("n_classes", n_classes)
         _check_estimates_fit(n_samples, n_classes)
         generator = as_generator(0 if generator is None else generator)
-        uniform = torch.rand(n_samples, n_classes, generator=generator)
+        shape = n_samples, n_classes
+        uniform = torch.rand(shape, dtype=torch.float32, generator=generator)
         self.estimates = nn.Parameter(_ROLE_WIDTH / _ROLE_RATE * (2 * uniform - 1))
 
     def forward(self, input, target, sample_weight=None, index=None):
