@@ -376,6 +376,20 @@ def test_images_as_objects_and_among_paths_are_named(tmp_path):
         media_inputs(["a.png", image], "path")
 
 
+@pytest.mark.parametrize("place", ["list", "dataset"])
+def test_images_of_pil_stay_as_they_are_whatever_a_transform_draws_on_them(place):
+    def erase(image):
+        image.paste(0, (0, 0, 4, 4))
+        return image
+
+    images = [Image.fromarray(image) for image in pixels(4, 8, 8, 3)]
+    before = [np.array(image) for image in images]
+    X = {"list": images, "dataset": [(image, 0) for image in images]}[place]
+    inputs = media_inputs(X, {"list": "image", "dataset": "dataset"}[place], erase)
+    assert not inputs.take([0, 1])[:, :, :4, :4].any()
+    np.testing.assert_array_equal(images, before)
+
+
 @pytest.mark.parametrize("kind", ["list", "arrays", "dataset", "parts", "tensor"])
 def test_what_is_given_stays_as_it_is_whatever_a_transform_writes(kind):
     def erase(sample):

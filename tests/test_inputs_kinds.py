@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 from PIL import Image
+from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from skorch.helper import SliceDataset, SliceDict
 from torch import nn
@@ -84,6 +85,14 @@ class TestEmpty:
         for empty in (paths[:0], pd.Series(paths)[:0]):
             with pytest.raises(ValueError, match="holds no samples"):
                 clf.predict(empty)
+
+    @pytest.mark.parametrize("empty", [[], (), np.array([])], ids=repr)
+    @pytest.mark.parametrize("transform", [None, lambda image: image], ids=["plain", "transform"])
+    def test_nothing_is_no_sample_of_any_kind(self, empty, transform):
+        clf = classifier(transform=transform).fit(IMAGES, Y)
+        for method in (clf.predict, lambda X: clone(clf).fit(X, X)):
+            with pytest.raises(ValueError, match="X holds no samples"):
+                method(empty)
 
 
 class TestDatasets:

@@ -118,6 +118,16 @@ def test_photographs_are_turned_upright(folder):
     batches = [path_inputs([folder / f"{n}.png"]).take([0]) for n in ("turned", "damaged")]
     assert torch.equal(batches[0][0], torch.from_numpy(upright).permute(2, 0, 1))
     assert batches[1].shape == (1, 3, 9, 6)
+    # What was made of an image that was opened may have been turned already.
+    opened, made = (Image.open(folder / "turned.png") for _ in range(2))
+    pairs = [(opened, 0), (made.convert("RGB"), 0)]
+    for transform in (None, lambda image: image):
+        # Any sequence with a length can stand for a Dataset.
+        for kind, X in (("image", [opened]), ("dataset", pairs[:1])):
+            batch = media_inputs(X, kind, transform).take([0])
+            assert torch.equal(batch[0].to(torch.uint8), batches[0][0])
+        assert media_inputs([pairs[1][0]], "image", transform).take([0]).shape[-2:] == (9, 6)
+    assert opened.size == (6, 9)
 
 
 def test_scores_do_not_depend_on_the_workers(paths):

@@ -18,6 +18,7 @@ from ._paths import PathInputs
 from ._streams import Stream, stream_remedy
 from ._tables import DENSE_FROM, ArrayInputs, SparseInputs
 from ._torch_datasets import DatasetInputs
+from ._transforms import NO_SAMPLES, upright
 
 #: Formats of a Dataset of Hugging Face that give no arrays by name.
 TABULAR = (None, "arrow", "pandas", "polars")
@@ -34,7 +35,7 @@ def input_kind(X):
     TypeError
         The samples of a torch Dataset in a list of pairs (x, y), or a stream.
     ValueError
-        Strings in a column.
+        Strings in a column, or no samples in one dimension.
     """
     if isinstance(X, Stream):
         raise TypeError(
@@ -62,9 +63,13 @@ def input_kind(X):
         _check_column(X)
         return "table"
     if _is_listed(X):
-        return _kind_of_sample(next(iter(X), None))
+        if not len(X):
+            raise ValueError(NO_SAMPLES)
+        return _kind_of_sample(X[0])
     values = X if hasattr(X, "shape") else as_array(X, "X")
     shape = values.shape
+    if tuple(shape) == (0,):
+        raise ValueError(NO_SAMPLES)
     if not shape and values.dtype.kind in "OSUV":
         _raise_of_type(X)
     if len(shape) == 1 and _holds_paths(X):
@@ -180,7 +185,7 @@ def media_inputs(X, kind, transform=None):
     if kind == "named":
         return _named_inputs(X, transform)
     if kind == "image" and _is_listed(X):
-        X = list(X)
+        X = [upright(image) for image in X]
         if need_a_list(X, transform):
             return ListedImages(X, transform)
     kinds = {"image": ImageInputs, "path": PathInputs, "dataset": DatasetInputs}

@@ -1,18 +1,13 @@
 """Images on disk, read when a batch needs them."""
 
-import contextlib
 import os
-import struct
 
 import numpy as np
 
 from ._base import TEXTS_REMEDY
-from ._transforms import SampleInputs
+from ._transforms import SampleInputs, upright
 
 N_PATHS_SHOWN = 3
-
-#: Raised by malformed metadata of an image, whose pixels may be whole.
-EXIF_ERRORS = (SyntaxError, ValueError, KeyError, TypeError, struct.error)
 
 
 class PathInputs(SampleInputs):
@@ -30,6 +25,7 @@ class PathInputs(SampleInputs):
     """
 
     kind = "path"
+    reads_anew = True
 
     def __init__(self, paths, transform=None):
         self.paths = _as_strings(paths)
@@ -52,15 +48,13 @@ class PathInputs(SampleInputs):
         return repr(str(self.paths[position]))
 
     def read(self, position):
-        from PIL import Image, ImageOps, UnidentifiedImageError
+        from PIL import Image, UnidentifiedImageError
 
         path = str(self.paths[position])
         try:
             with Image.open(path) as image:
                 _check_depth(image)
-                with contextlib.suppress(*EXIF_ERRORS):  # then nothing is known of the camera
-                    ImageOps.exif_transpose(image, in_place=True)
-                return image.convert("RGB")
+                return upright(image).convert("RGB")
         except FileNotFoundError:
             raise FileNotFoundError(f"The image {path!r} was removed.") from None
         except UnidentifiedImageError as error:

@@ -1,9 +1,10 @@
 """Samples read one at a time, transformed, and stacked into batches of tensors."""
 
+import contextlib
 import copy
+import struct
 from abc import abstractmethod
 from collections.abc import Mapping, MutableMapping
-from contextlib import nullcontext
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,9 @@ CHANNEL_COUNTS = (1, 3, 4)
 LONGEST = 8
 #: Tensors of at least that many rows and columns, and 3 or 4 layers, have their channels last.
 SMALLEST_IMAGE = 8
+#: Raised by malformed metadata of an image, whose pixels may be whole.
+EXIF_ERRORS = (SyntaxError, ValueError, KeyError, TypeError, struct.error)
+NO_SAMPLES = "X holds no samples (n_samples=0), at least one is needed."
 N_STATISTICS_SAMPLES = 512
 STATISTICS_BATCH = 32
 
@@ -159,6 +163,20 @@ def _form(tensor):
     return f"of shape {tuple(tensor.shape)} and {tensor.dtype}"
 
 
+def upright(image):
+    """Turn a PIL image that was opened from a file as its metadata (EXIF) say the camera was held.
+
+    Anything else stays as it is: what made an image of another may have turned it already.
+    """
+    from PIL import ExifTags, ImageFile, ImageOps
+
+    if isinstance(image, ImageFile.ImageFile):
+        with contextlib.suppress(*EXIF_ERRORS):  # then nothing is known of the camera
+            if image.getexif().get(ExifTags.Base.Orientation, 1) != 1:
+                return ImageOps.exif_transpose(image)
+    return image
+
+
 def _own(sample):
     """Return a sample whose values a transform may change in place."""
     if isinstance(sample, MutableMapping):
@@ -168,7 +186,8 @@ def _own(sample):
         return own
     if isinstance(sample, torch.Tensor):
         return sample.clone()
-    return sample.copy() if isinstance(sample, np.ndarray) else sample
+    has_copy = isinstance(sample, np.ndarray) or hasattr(sample, "getbands")
+    return sample.copy() if has_copy else sample
 
 
 def parts_remedy(what):
@@ -194,6 +213,8 @@ class SampleInputs(Inputs):
     """
 
     in_memory = False
+    #: Whether samples are made anew when they are read, so that a transform may change them.
+    reads_anew = False
 
     def __init__(self, n_samples, transform):
         self.transforms = check_transform(transform)
@@ -230,11 +251,11 @@ class SampleInputs(Inputs):
         """Return the shape of the first sample, and whether it is of bytes."""
         if self._form is None:
             if not len(self):
-                raise ValueError("X holds no samples (n_samples=0), at least one is needed.")
+                raise ValueError(NO_SAMPLES)
             evaluation = copy.copy(self)
             evaluation.training = False
             # Looking at a sample must not change what a seeded transform draws later.
-            with put_back() if self.runs_user_code else nullcontext():
+            with put_back() if self.runs_user_code else contextlib.nullcontext():
                 sample, views = evaluation._load(self.indices[0])
             if isinstance(sample, Mapping):
                 self._form = form_of(sample), False
@@ -312,8 +333,9 @@ class SampleInputs(Inputs):
         """Return the tensor of a sample, and whether its first dimension is that of views."""
         given = sample
         try:
+            sample = upright(sample)
             if self.transform is not None:
-                sample = self.transform(_own(sample))
+                sample = self.transform(sample if self.reads_anew else _own(sample))
             if isinstance(sample, Mapping):
                 check_names(sample.keys())
                 return {name: part_tensor(sample[name], name) for name in sample}, False
