@@ -639,6 +639,17 @@ def test_halved_parts_are_of_single_precision_in_onnx(tmp_path):
     assert np.mean((sets == model.predict_set(X)).all(1)) > 0.9
 
 
+def test_the_rule_of_a_subclass_is_refused():
+    """Its sets may be others."""
+
+    class Larger(TopK):
+        def _mark(self, rank_scores, mask):
+            mask[:] = True
+
+    with pytest.raises(TypeError, match="Larger cannot be exported.*TopK, AverageK"):
+        rule_module(Larger(1).fit(np.eye(3)))
+
+
 def test_a_module_has_the_rule_that_was_calibrated():
     scores = np.random.default_rng(0).dirichlet(np.ones(6), 200)
     for rule, change in (

@@ -1,7 +1,5 @@
 """The rules as modules: from the scores that a rule is given to the mask of the sets."""
 
-from functools import singledispatch
-
 import numpy as np
 import torch
 from torch import nn
@@ -45,13 +43,26 @@ class _TopK(_RuleModule):
 
 
 class _Threshold(_RuleModule):
-    def __init__(self, rule, threshold, min_size=0, max_size=None):
+    sizes = (0, None)
+
+    def __init__(self, rule, threshold):
         super().__init__(rule)
         self._keep("threshold", threshold)
-        self.sizes = (min_size, max_size)
 
     def forward(self, scores):
         return _masks.at_least(self.rank(scores), self.threshold, *self.sizes)
+
+
+class _AverageK(_Threshold):
+    def __init__(self, rule):
+        super().__init__(rule, rule.threshold_)
+        self.sizes = rule._bounds
+
+
+class _AverageError(_Threshold):
+    def __init__(self, rule):
+        by_class = rule._promise[1] == "class"
+        super().__init__(rule, rule.thresholds_ if by_class else rule.threshold_)
 
 
 class _Pointwise(_RuleModule):
@@ -64,7 +75,15 @@ class _Pointwise(_RuleModule):
         return _masks.until_sum(scores.exp() if self.log_scores else scores, self.wanted)
 
 
-@singledispatch
+#: The module of each rule. Subclasses, whose sets may be others, have none.
+MODULES = {
+    TopK: _TopK,
+    AverageK: _AverageK,
+    AverageError: _AverageError,
+    PointwiseError: _Pointwise,
+}
+
+
 def rule_module(rule):
     """Return the module of a fitted rule, for scores in double precision.
 
@@ -73,28 +92,9 @@ def rule_module(rule):
     TypeError
         If the rule is none of the package's.
     """
-    raise TypeError(
-        f"{type(rule).__name__} cannot be exported: it has no graph, as TopK, AverageK, "
-        "AverageError and PointwiseError have."
-    )
-
-
-@rule_module.register
-def _(rule: TopK):
-    return _TopK(rule)
-
-
-@rule_module.register
-def _(rule: AverageK):
-    return _Threshold(rule, rule.threshold_, *rule._bounds)
-
-
-@rule_module.register
-def _(rule: AverageError):
-    by_class = rule._promise[1] == "class"
-    return _Threshold(rule, rule.thresholds_ if by_class else rule.threshold_)
-
-
-@rule_module.register
-def _(rule: PointwiseError):
-    return _Pointwise(rule)
+    if type(rule) not in MODULES:
+        raise TypeError(
+            f"{type(rule).__name__} cannot be exported: it has no graph, as "
+            f"{', '.join(cls.__name__ for cls in MODULES)} have."
+        )
+    return MODULES[type(rule)](rule)
