@@ -343,7 +343,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             kept = np.flatnonzero(weight)
             X, weight = _safe_indexing(X, kept), weight[kept]
             y = y if y is None else y[kept]
-        if y is None and self.rule.requires_y:
+        if y is None and getattr(self.rule, "requires_y", False):
             raise ValueError(
                 f"y is None, but rule={self.rule!r} is calibrated on labelled samples: pass their "
                 "labels as y. AverageK needs none."

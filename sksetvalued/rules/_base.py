@@ -36,8 +36,8 @@ class SetRule(BaseEstimator):
 
     #: Whether the rule is calibrated with labels.
     requires_y = False
-    #: The coverage to maximise; a parameter of most rules.
-    objective = "micro"
+    #: The coverage to maximise, and whether scores are logarithms; parameters of most rules.
+    objective, log_scores = "micro", False
     #: Whether it promises what only holds for scores of samples that the model was not trained on.
     requires_held_out = False
     #: Whether sizes of new sets are compared with those of the calibration (`_check_sizes`).
