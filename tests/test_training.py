@@ -355,6 +355,36 @@ def test_callbacks_that_cannot_be_copied_are_shared(data):
     assert [name for name, _ in again.net_.callbacks_ if name == "tracker"] == []
 
 
+class Counter(Callback):
+    count = 0
+
+    def on_epoch_end(self, net, **kwargs):
+        self.count += 1
+
+
+class Watcher(Callback):
+    def __init__(self, other):
+        self.other = other
+
+    def on_epoch_end(self, net, **kwargs):
+        net.history.record("counted", self.other.count)
+
+
+@pytest.mark.parametrize("run", [None, Run()], ids=["copied", "shared"])
+def test_callbacks_that_hold_others_hold_those_of_the_fit(run, data, tmp_path):
+    counter = Counter()
+    counter.run = run
+    clf = classifier(callbacks=[counter, Watcher(counter)], max_epochs=3)
+    for each in (clf, clone(clf)):
+        assert each.fit(*data).history_[:, "counted"] == [1, 2, 3]
+    assert counter.count == 0
+    last = TrainEndCheckpoint(dirname=str(tmp_path))
+    callbacks = [last, LoadInitState(last)]
+    first, second = (classifier(max_epochs=2, callbacks=callbacks).fit(*data) for _ in range(2))
+    assert len(first.history_) == 2
+    assert len(second.history_) == 4
+
+
 class Remote(Callback):
     """Is its own copy, and cannot be read from a pickle, as a run of Weights & Biases is."""
 

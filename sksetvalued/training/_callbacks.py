@@ -25,22 +25,28 @@ from torch.optim.lr_scheduler import MultiStepLR, OneCycleLR, ReduceLROnPlateau
 from .._checks import check_number, check_takes
 
 
-def own_callback(callback):
-    """Return a copy of a user's callback, so that fitting leaves parameters alone.
+def own_callbacks(callbacks):
+    """Return copies of a user's callbacks, so that fitting leaves parameters alone.
 
     Parameters
     ----------
-    callback : Callback instance or class, or pair of a name and one (or None)
+    callbacks : sequence of Callback instances or classes, or pairs of a name and one (or None)
+        Those that hold others, as LoadInitState does a Checkpoint, then hold the copies.
 
     Raises
     ------
     TypeError, ValueError
         When it is no skorch callback, or one that cannot work here.
     """
+    memo = {}
+    return [_own(callback, memo) for callback in callbacks]
+
+
+def _own(callback, memo):
     if _is_named(callback):
         name, own = callback
-        return name, None if own is None else own_callback(own)
-    own = callback() if isinstance(callback, type) else copied(callback)
+        return name, None if own is None else _own(own, memo)
+    own = callback() if isinstance(callback, type) else _copied(callback, memo)
     if not isinstance(own, Callback):
         raise TypeError(
             "callbacks must hold skorch callbacks, or pairs of a name and a callback, "
@@ -59,17 +65,18 @@ def own_callback(callback):
     return own
 
 
-def copied(callback):
+def _copied(callback, memo):
     """Return a deep copy of a callback, which shares what cannot be copied.
 
-    That is what leads out of the program: writers, runs of a tracker, locks.
+    That is what leads out of the program: writers, runs of a tracker, locks. What has a copy in
+    `memo` is not copied again.
     """
-    if why_not_copied(callback) is None:
-        return copy.deepcopy(callback)
-    own = copy.copy(callback)
+    if id(callback) in memo or why_not_copied(callback) is None:
+        return copy.deepcopy(callback, memo)
+    memo[id(callback)] = own = copy.copy(callback)
     for name, value in vars(own).items():
-        if why_not_copied(value) is None:
-            vars(own)[name] = copy.deepcopy(value)
+        if id(value) in memo or why_not_copied(value) is None:
+            vars(own)[name] = copy.deepcopy(value, memo)
     return own
 
 
@@ -77,8 +84,10 @@ def copied_callbacks(callbacks):
     """Return copies of the callbacks of an estimator, in the same form."""
     if not isinstance(callbacks, list | tuple):
         return callbacks
+    memo = {}
     return type(callbacks)(
-        type(c)((c[0], copied(c[1]))) if _is_named(c) else copied(c) for c in callbacks
+        type(c)((c[0], _copied(c[1], memo))) if _is_named(c) else _copied(c, memo)
+        for c in callbacks
     )
 
 

@@ -17,7 +17,7 @@ from ._callbacks import (
     EpochProgress,
     bare_callback,
     lr_scheduler,
-    own_callback,
+    own_callbacks,
 )
 from ._data import WORKER_ARGUMENTS
 from ._net import SetNet
@@ -274,7 +274,7 @@ def make_callbacks(monitor, n_updates, options):
     The one that keeps the best epoch comes first: at the end of training, the others see the
     weights that are kept, or put their own in place.
     """
-    own = [own_callback(callback) for callback in options.callbacks or ()]
+    own = own_callbacks(options.callbacks or ())
     first, last = [], []
     if monitor is not None:
         first.append(("best_epoch", BestEpoch(monitor.name, options.patience, options.n_last)))
