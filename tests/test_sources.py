@@ -120,6 +120,20 @@ def test_a_module_that_returns_several_things_is_shown_its_wrapper():
         fit({"signal": SIGNALS}, backbone=Returns(lambda x: (x, x)))
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def test_scripts_are_backbones_and_what_cannot_be_copied_is_told_the_way_out():
+    X, y = np.random.default_rng(0).normal(size=(40, 5)), np.arange(40) % 2
+    body = nn.Sequential(nn.Linear(5, 8), nn.ReLU())
+    plain, script = (
+        TopKClassifier(1, backbone=each, max_epochs=2, random_state=0).fit(X, y)
+        for each in (body, torch.jit.script(body))
+    )
+    np.testing.assert_array_equal(script.predict_proba(X), plain.predict_proba(X))
+    body.last = body(torch.zeros(2, 5))
+    with pytest.raises(ValueError, match=r"backbone=Sequential cannot be copied.*a callable"):
+        TopKClassifier(1, backbone=body, max_epochs=1).fit(X, y)
+
+
 def test_a_module_that_ends_in_a_classifier_is_noticed(recwarn):
     body = nn.Sequential(nn.Flatten(), nn.Linear(192, 5))
     named = nn.Sequential()

@@ -4,6 +4,7 @@ import copy
 import inspect
 import os
 
+import torch
 from torch import nn
 
 from .._weights import load_weights
@@ -25,7 +26,7 @@ class Own(Source):
                     f"backbone_params={params!r} cannot be applied to a module that is built "
                     "already; give a callable instead."
                 )
-            body = copy.deepcopy(backbone)
+            body = _copied(backbone)
         elif callable(backbone):
             body = called(backbone, form, params, backbone)
         else:
@@ -36,6 +37,21 @@ class Own(Source):
         if weights is not None:
             load_file(body, weights)
         return body
+
+
+def _copied(backbone):
+    """Return a copy of a module of the user, who keeps the module itself."""
+    try:
+        with torch.no_grad():  # or the copies of scripts would depend on the originals
+            body = copy.deepcopy(backbone)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"backbone={type(backbone).__name__} cannot be copied for the training: {error}. "
+            "Give a callable (input_shape) -> nn.Module that makes it."
+        ) from error
+    for own, given in zip(body.parameters(), backbone.parameters(), strict=True):
+        own.requires_grad_(given.requires_grad)
+    return body
 
 
 def called(builder, form, params, backbone, own=None):
