@@ -383,6 +383,8 @@ def test_a_refused_piece_is_not_counted():
 def test_one_class_is_refused_by_its_name(cls):
     with pytest.raises(ValueError, match="classes holds 1 class: 0"):
         cls(k=1).partial_fit(X, np.zeros(len(X), int), classes=[0])
+    with pytest.raises(ValueError, match="classes holds none"):
+        cls(k=1).partial_fit(X, np.zeros(len(X), int), classes=[])
     with pytest.raises(ValueError, match="y holds 1 class: 0"):
         cls(k=1).fit(X, np.zeros(len(X), int))
 

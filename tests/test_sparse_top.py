@@ -349,6 +349,9 @@ def test_columns_that_are_not_the_classes_are_named(data):
         quick().fit(X, frame.rename(columns={"b": "a"}))
     with pytest.raises(ValueError, match=r"twice.*\['a'\]"):
         quick().partial_fit(X, Y, classes=list("abcdea"))
+    for wrong in (6, "abcdef"):
+        with pytest.raises(TypeError, match="classes must be a sequence of labels, got"):
+            quick().partial_fit(X, Y, classes=wrong)
     for names in ([*"abcde", 1], pd.MultiIndex.from_product([[0, 1], [0, 1, 2]])):
         with pytest.raises(TypeError, match="the columns of y must be"):
             quick().fit(X, frame.set_axis(names, axis=1))

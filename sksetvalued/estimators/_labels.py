@@ -161,9 +161,11 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
 
     def _check_classes(self, source):
         if len(self.classes_) < 2:
+            known = self.classes_.tolist()
+            one = f"1 class: {known[0]!r}" if known else "none"
             raise ValueError(
                 f"{type(self).__name__} needs samples of at least 2 classes, but {source} holds "
-                f"1 class: {self.classes_.tolist()[0]!r}."
+                f"{one}."
             )
 
     def _check_data(self, X, y, sample_weight, reset):

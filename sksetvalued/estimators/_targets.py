@@ -69,6 +69,8 @@ def encode_label_sets(y, classes=None, given=None, extend=False):
 
 def as_label_names(labels, what, remedy=""):
     """Return labels as a 1-D array; `what` they are is told by the errors."""
+    if isinstance(labels, str | bytes) or not isinstance(labels, Iterable):
+        raise TypeError(f"{what} must be a sequence of labels, got {labels!r}{remedy}.")
     if not isinstance(labels, np.ndarray) or labels.dtype == object:
         labels = list(labels)
     values = np.asarray(labels)
