@@ -35,10 +35,10 @@ PAGE = HERE.parent / "grids.md"
 N_TRAIN, N_TEST, N_CLASSES, K = 1500, 5000, 20, 5
 
 
-def bent_groups(seed, ambiguity, tail=1.0):
+def bent_groups(seed, ambiguity, tail=1.0, redrawn=0.0):
     """Draw classes in groups of ten that look alike, seen through a random smooth map.
 
-    Their frequencies fall from `tail` to 1.
+    Their frequencies fall from `tail` to 1. A share `redrawn` of the labels are of any class.
     """
     X, y, p, _ = make_ambiguous_classification(
         N_TRAIN + N_TEST,
@@ -52,12 +52,15 @@ def bent_groups(seed, ambiguity, tail=1.0):
     rng, n = np.random.RandomState(seed), X.shape[1]
     first, second = rng.standard_normal((2, n, 3 * n))
     X = np.tanh(X @ first / np.sqrt(n)) @ second.T / np.sqrt(3 * n) + 0.3 * X[:, ::-1]
+    if redrawn:
+        p = (1 - redrawn) * p + redrawn / N_CLASSES
+        y = (p.cumsum(1) < rng.uniform(size=(len(p), 1))).sum(1).clip(max=N_CLASSES - 1)
     return X[:N_TRAIN], y[:N_TRAIN], X[N_TRAIN:], p[N_TRAIN:]
 
 
 def network(seed):
     """Draw labels from the softmax of a random network with sines."""
-    split = random_network(None, np.random.RandomState(seed), N_TRAIN, 12, N_CLASSES, 3.0)
+    split = random_network(None, np.random.RandomState(seed), 2 * N_TRAIN, 12, N_CLASSES, 5.0)
     return split.X_train, split.y_train, split.X_test, split.p_test
 
 
@@ -93,16 +96,18 @@ GRIDS = {
         TopKClassifier,
         {},
         (0.01, 0.1, 1.0, 3.0, 10.0, 30.0, 100.0),
-        partial(bent_groups, ambiguity=0.7),
+        partial(bent_groups, ambiguity=0.7, redrawn=0.3),
         "Two groups of ten classes that look alike (`make_ambiguous_classification`, "
-        "`ambiguity=0.7`), seen through a random smooth map, 100 columns.",
+        "`ambiguity=0.7`), seen through a random smooth map, 100 columns. Three labels in ten are "
+        "of any class.",
     ),
     "max_margin": Grid(
         TopKClassifier,
         {},
         (0.001, 0.01, 0.03, 0.1, 0.2, 0.3, 1.0),
         partial(bent_groups, ambiguity=0.4, tail=100.0),
-        "The same with `ambiguity=0.4`, and frequencies of the classes that fall from 100 to 1.",
+        "The same with `ambiguity=0.4`, all labels as they were drawn, and frequencies of the "
+        "classes that fall from 100 to 1.",
         macro=True,
     ),
     "alpha": Grid(
@@ -110,7 +115,8 @@ GRIDS = {
         {"calibration_folds": None},
         (0.01, 0.1, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0),
         network,
-        "Labels drawn from the softmax of a random network with sines, 12 columns.",
+        "Labels drawn from the softmax of a random network with sines, 12 columns, 3,000 samples "
+        "to train on.",
     ),
 }
 
