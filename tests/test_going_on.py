@@ -261,6 +261,7 @@ def test_going_on_in_vain_changes_nothing(go_on, broken):
     """Neither parameters that are refused nor a training that diverges."""
     clf = TopKClassifier(k=2, loss="cross_entropy", warm_start=True, **QUICK).fit(X[TAIL], y[TAIL])
     before, counts, rows = clf._set_scores(X), clf.class_counts_, len(clf.history_)
+    undisturbed = copy.deepcopy(clf)
     params = {name: clf.get_params()[name] for name in broken}
     with pytest.raises(ValueError):
         getattr(clf.set_params(**broken), go_on)(X, y)
@@ -268,22 +269,40 @@ def test_going_on_in_vain_changes_nothing(go_on, broken):
     np.testing.assert_array_equal(clf._set_scores(X), before)
     np.testing.assert_array_equal(clf.class_counts_, counts)
     assert len(clf.history_) == rows
-    getattr(clf, go_on)(X, y)
-    assert np.isfinite(logits(clf)).all()
+    scores = [logits(getattr(model, go_on)(X, y)) for model in (clf, undisturbed)]
+    np.testing.assert_array_equal(*scores)
+    assert np.isfinite(scores[0]).all()
 
 
 @pytest.mark.parametrize("go_on", ["fit", "partial_fit"])
 def test_what_fails_after_the_training_undoes_it(go_on, monkeypatch):
     clf = AverageKClassifier(k=2, warm_start=True, **QUICK).fit(X, y)
-    before, rows = logits(clf), len(clf.history_)
+    before, rows, undisturbed = logits(clf), len(clf.history_), copy.deepcopy(clf)
     with monkeypatch.context() as broken:
         broken.setattr(AverageKClassifier, "_calibrate_inputs", Mock(side_effect=OSError))
         with pytest.raises(OSError):
             getattr(clf, go_on)(X, y)
     np.testing.assert_array_equal(logits(clf), before)
     assert len(clf.history_) == rows
-    getattr(clf, go_on)(X, y)
-    assert (logits(clf) != before).any()
+    scores = [logits(getattr(model, go_on)(X, y)) for model in (clf, undisturbed)]
+    np.testing.assert_array_equal(*scores)
+    assert (scores[0] != before).any()
+
+
+@pytest.mark.parametrize("backbone", ["convnet", "mnasnet0_5"])
+def test_a_training_of_another_layout_is_undone(backbone):
+    """LBFGS takes weights of another one; mnasnet reads from its state which version it has."""
+    images = np.stack([IMAGES] * 3, 1)
+    clf = TopKClassifier(k=2, backbone=backbone, **QUICK)
+    undisturbed = copy.deepcopy(clf.partial_fit(images, LABELS, classes=range(N_CLASSES)))
+    before, params = logits(clf, images), clf.get_params(deep=False)
+    broken = {"optimizer": torch.optim.LBFGS, "net_params": {"optimizer__max_iter": 1}}
+    clf.set_params(callbacks=[Fails("on_train_end", OSError)], **broken)
+    with pytest.raises(OSError):
+        clf.partial_fit(images, LABELS)
+    np.testing.assert_array_equal(logits(clf, images), before)
+    models = [m.partial_fit(images, LABELS) for m in (clf.set_params(**params), undisturbed)]
+    np.testing.assert_array_equal(*(logits(model, images) for model in models))
 
 
 def test_a_refusal_leaves_the_optimizer_where_it_was():
@@ -302,6 +321,91 @@ class Tempered(torch.nn.Module):
 
     def forward(self, scores, target):
         return torch.nn.functional.cross_entropy(scores / self.temperature, target)
+
+
+class Remembers(torch.nn.Module):
+    """A backbone with a state of each kind."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(
+            torch.nn.Linear(5, 16), torch.nn.BatchNorm1d(16), torch.nn.Dropout(0.3)
+        )
+        self.register_buffer("seen", torch.zeros(1))
+        self.register_buffer("scale", torch.ones(()), persistent=False)
+        self.n_batches = 0
+
+    def get_extra_state(self):
+        return {"n_batches": self.n_batches}
+
+    def set_extra_state(self, state):
+        self.n_batches = state["n_batches"]
+
+    def forward(self, x):
+        if self.training:
+            self.n_batches += 1
+            self.scale.mul_(1.01)
+            self.seen = torch.cat([self.seen, x.detach().mean()[None]])
+        return self.layers(x) * self.scale + self.seen.sum() / (1 + self.n_batches)
+
+
+class Fails(Callback):
+    """Raises in the midst of the second epoch, or at the end, with layers frozen."""
+
+    def __init__(self, hook, error):
+        self.hook, self.error = hook, error
+
+    def _fail(self, net, hook):
+        if hook == self.hook:
+            net.module_.backbone.requires_grad_(False)
+            raise self.error
+
+    def on_batch_end(self, net, training, **kwargs):
+        if training and len(net.history[-1, "batches"]) == 2:
+            self._fail(net, "on_batch_end")
+
+    def on_train_end(self, net, **kwargs):
+        self._fail(net, "on_train_end")
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        {"callbacks": [Fails("on_batch_end", OSError)]},
+        {"callbacks": [Fails("on_train_end", KeyboardInterrupt)]},
+        {"optimizer": torch.optim.LBFGS, "callbacks": [Fails("on_batch_end", OSError)]},
+        {"lr": 1e30, "optimizer": "sgd"},
+    ],
+)
+@pytest.mark.parametrize("go_on", ["fit", "partial_fit"])
+@pytest.mark.parametrize(
+    ("cls", "params"),
+    [
+        (TopKClassifier, {"loss": NoisedTopKHingeLoss(2, generator=0)}),
+        (TopKClassifier, {"loss": Tempered}),
+        (TopKClassifier, {"backbone": Remembers()}),
+        (AverageKClassifier, {}),
+        (SparseTopClassifier, {}),
+    ],
+)
+def test_a_training_goes_on_as_if_none_had_failed(cls, params, go_on, failure, tmp_path):
+    params = {"warm_start": True, "batch_size": 50, **QUICK, **params}
+    if "backbone" not in params:
+        params["backbone_params"] = {"dropout": 0.3}
+    target = np.eye(N_CLASSES, dtype=int)[y] if cls is SparseTopClassifier else y
+    clf = cls(**params) if cls is SparseTopClassifier else cls(k=2, **params)
+    undisturbed = copy.deepcopy(clf.fit(X, target))
+    before = {name: clf.get_params(deep=False)[name] for name in failure}
+    with pytest.raises((OSError, KeyboardInterrupt, ValueError)):
+        getattr(clf.set_params(**failure), go_on)(X, target)
+    clf.set_params(**before)
+    models = [clf, undisturbed]
+    if "backbone" not in params and "loss" not in params:
+        save(clf, tmp_path / "clf")
+        models.append(load(tmp_path / "clf"))
+    scores = [getattr(model, go_on)(X, target).decision_function(X) for model in models]
+    for found in scores:
+        np.testing.assert_array_equal(found, scores[0])
 
 
 @pytest.mark.parametrize("loss", [Tempered, Tempered()])
