@@ -18,16 +18,18 @@ import torch
 part_of_batch = ContextVar("part_of_batch", default=None)
 
 _lock = threading.RLock()
+#: Of the default type. Not the one above, which a thread may hold for as long as it trains.
+_type_lock = threading.RLock()
 
 
-def _renew_lock():
-    global _lock
-    _lock = threading.RLock()
+def _renew_locks():
+    global _lock, _type_lock
+    _lock, _type_lock = threading.RLock(), threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):
-    # In a forked process the thread that held the lock is gone, and nobody would release it.
-    os.register_at_fork(after_in_child=_renew_lock)
+    # In a forked process the thread that held a lock is gone, and nobody would release it.
+    os.register_at_fork(after_in_child=_renew_locks)
 
 
 @contextlib.contextmanager
@@ -79,6 +81,22 @@ def put_back():
     """Put torch's generator on the processor back as it was."""
     with _lock, torch.random.fork_rng(devices=[]):
         yield
+
+
+@contextlib.contextmanager
+def in_single_precision():
+    """Draw, and make new tensors, in single precision, whatever torch's default type is.
+
+    For code of others that builds modules in the default type, which the process shares: threads
+    take turns.
+    """
+    with _type_lock:
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float32)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(before)
 
 
 def as_generator(generator, device="cpu"):

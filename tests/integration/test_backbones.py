@@ -117,6 +117,35 @@ def test_images_are_scaled_as_in_the_pretraining(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("X", "backbone", "params"),
+    [
+        (IMAGES, "timm/resnet10t", None),
+        (IMAGES, "hf/vit", VISION),
+        (TOKENS, "hf/bert", TEXT),
+        (TOKENS, "a folder", TEXT),
+    ],
+)
+def test_the_default_type_of_torch_changes_nothing(X, backbone, params, tmp_path):
+    weights = None
+    if backbone == "a folder":
+        from transformers import BertConfig, BertModel
+
+        BertModel(BertConfig(**params)).save_pretrained(tmp_path / "bert")
+        backbone, weights, params = "hf/bert", str(tmp_path / "bert"), None
+    scores = []
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        torch.set_default_dtype(dtype)
+        try:
+            model = fit(X, backbone, params, weights=weights)
+            scores.append(model.decision_function(X))
+            if weights is None:
+                check_file(model, X, tmp_path / "m")
+        finally:
+            torch.set_default_dtype(torch.float32)
+    np.testing.assert_array_equal(scores[1:], [scores[0]] * 2)
+
+
+@pytest.mark.parametrize(
     ("name", "params"),
     [
         ("resnet10t", {"drop_rate": 0.1}),

@@ -3,6 +3,7 @@
 import difflib
 import os
 
+from ..._randomness import in_single_precision
 from .._backbones import check_image_shape
 from .._weights import load_weights
 from ._base import (
@@ -78,6 +79,7 @@ class Timm(Source):
         return name
 
 
+@in_single_precision()
 def _model(backbone, name, params, form, pretrained):
     timm = library("timm", backbone)
     check_image_shape(form, backbone)

@@ -5,6 +5,7 @@ from urllib.error import URLError
 
 from torch import nn
 
+from ..._randomness import in_single_precision
 from .._backbones import check_image_shape
 from .._weights import load_weights
 from ._base import N_COLOURS, Source
@@ -94,6 +95,7 @@ def _check_form(name, form):
         )
 
 
+@in_single_precision()
 def _model(name, params, weights, form):
     """Return a model of torchvision for images of a form, or say why there is none."""
     from torchvision.models import get_model

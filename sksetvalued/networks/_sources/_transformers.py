@@ -7,6 +7,7 @@ import os
 import torch
 from torch import nn
 
+from ..._randomness import in_single_precision
 from .._weights import load_weights
 from ._base import (
     NAME,
@@ -202,6 +203,7 @@ def _own_names(config):
     return sorted(name for name in names if not name.startswith("_"))
 
 
+@in_single_precision()
 def _empty(backbone, model_type, values, pooling):
     """Return a model of a type with initial weights."""
     config = library("transformers", backbone).AutoConfig.for_model(model_type)
