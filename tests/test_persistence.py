@@ -161,6 +161,18 @@ class TestRoundTrip:
         loaded = saved_and_loaded(model, tmp_path)
         np.testing.assert_array_equal(loaded.decision_function(X), model.decision_function(X))
 
+    @pytest.mark.parametrize(("before", "after"), [("float32", "bf16"), ("bf16", "float32")])
+    def test_a_precision_that_was_set_later_changes_nothing_and_is_refused(
+        self, tmp_path, before, after
+    ):
+        model = fitted(precision=before)
+        expected = [model.decision_function(inputs) for inputs in (X, X.astype(np.float32))]
+        model.set_params(precision=after)
+        for inputs, scores in zip((X, X.astype(np.float32)), expected):
+            np.testing.assert_array_equal(model.decision_function(inputs), scores)
+        with pytest.raises(ValueError, match=f"precision='{after}' was set .* '{before}'"):
+            save(model, tmp_path / "m")
+
     def test_how_the_machine_runs_is_given_by_the_reader(self, tmp_path):
         from skorch.callbacks import EarlyStopping
 
@@ -303,6 +315,16 @@ class TestRoundTrip:
             assert [r["train_loss"] for r in m.history_] == [
                 r["train_loss"] for r in model.history_
             ]
+
+    @pytest.mark.parametrize("first", ["sgd", "adamw", torch.optim.RMSprop])
+    @pytest.mark.parametrize("then", ["adamw", "adam", torch.optim.Adamax])
+    def test_training_goes_on_with_another_optimizer(self, tmp_path, first, then):
+        model = TopKClassifier(k=2, backbone_params={"dropout": 0.3}, random_state=0)
+        model.set_params(optimizer=first).partial_fit(X, Y, classes=np.arange(6))
+        loaded = saved_and_loaded(model.set_params(optimizer=then), tmp_path)
+        for m in (model, loaded):
+            m.partial_fit(X, Y)
+        np.testing.assert_array_equal(loaded.decision_function(X), model.decision_function(X))
 
     def test_a_generator_on_a_gpu_comes_back(self, tmp_path):
         model = fitted(warm_start=True, backbone_params={"dropout": 0.3})

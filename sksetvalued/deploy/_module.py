@@ -227,9 +227,9 @@ def _check_exportable(model):
             f"transform={transform!r} runs outside of the graph: export "
             "copy.copy(model).set_params(transform=None), and apply it to the images yourself."
         )
-    if model.precision != "float32":
+    if model.net_.precision != "float32":
         warn_caller(
-            f"precision={model.precision!r} is for the estimator: the exported network computes "
+            f"precision={model.net_.precision!r} is for the estimator: the exported network computes "
             "in single precision, and scores near a threshold may fall on its other side.",
             UserWarning,
         )
@@ -291,7 +291,7 @@ def to_torch(model, *, dtype=None):
     dtype = asked or (torch.float64 if in_double else torch.float32)
     network, criterion = bare_module(model.net_), model.net_.criterion_
     network, criterion = (copy.deepcopy(part).cpu() for part in (network, criterion))
-    if asked or built_in or model.precision != "float32":
+    if asked or built_in or model.net_.precision != "float32":
         network = _in_precision(network, dtype)
     sets, of_bytes = _sets_module(model, rule), takes_bytes(model)
     return SetModule(network, criterion, sets, dtype, of_bytes)

@@ -9,6 +9,7 @@ import torch
 from .._randomness import own_generators
 from .._version import __version__
 from ..networks._sources import source_of
+from ..training import resolve_optimizer, torch_class
 from . import _allowed
 from ._container import pack
 from ._deep import bare_module
@@ -57,9 +58,19 @@ def _check_loss(model):
         )
 
 
+def _check_precision(model):
+    """Raise if another precision was set since the network was trained, which it predicts in."""
+    if model.precision != model.net_.precision:
+        raise ValueError(
+            f"precision={model.precision!r} was set after the network was trained, which predicts "
+            f"in {model.net_.precision!r}: set it back, or fit again, before saving."
+        )
+
+
 def describe_estimator(model, tensors):
     """Return the document of a fitted estimator, and put the tensors into `tensors`."""
     _check_loss(copy.copy(model))
+    _check_precision(model)
     module = bare_module(model.net_)
     tensors.update({NETWORK + name: t for name, t in module.state_dict().items()})
     network = _of_the_network(model._network_params, module.backbone)
@@ -70,6 +81,8 @@ def describe_estimator(model, tensors):
         params |= {**network, "weights": None}
         left_out += [] if "weights" in left_out else ["weights"]
     state = training_state(model.net_) if model.net_.resumable else None
+    if state is not None and not _goes_on_with_its_optimizer(model):
+        state["optimizer"] = {}
     known = _allowed.is_training_state(state) and not misshapen(module, state["optimizer"])
     if model.net_.resumable and not known:
         left_out.append("optimizer state")
@@ -154,6 +167,12 @@ def training_state(net):
     generators = {name: own.__getstate__() for name, own in own_generators(module).items()}
     of_parameters = {n: dict(known[p]) for n, p in module.named_parameters() if p in known}
     return {"optimizer": of_parameters, "generators": generators}
+
+
+def _goes_on_with_its_optimizer(model):
+    """Return whether the next training of a model goes on with what its optimizer knows."""
+    wanted, _ = resolve_optimizer(model.optimizer)
+    return torch_class(wanted) is torch_class(type(model.net_.optimizer_))
 
 
 def misshapen(module, states):

@@ -237,7 +237,8 @@ class TakesSamples:
             )
 
     def _built_in_network(self):
-        plain = self.precision == "float32" and not self.compile
+        # The parameters may have been set anew.
+        plain = self.net_.precision == "float32" and not hasattr(self.net_.module_, "_orig_mod")
         return plain and is_perceptron(self._network_params["backbone"], self.input_shape_)
 
     def _predicts_in_double(self, dtype):

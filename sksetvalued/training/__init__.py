@@ -18,7 +18,7 @@ from ._data import (
 )
 from ._monitor import Monitor, calibrated_log_likelihood
 from ._net import SetNet
-from ._optimizers import OPTIMIZERS, resolve_optimizer
+from ._optimizers import OPTIMIZERS, resolve_optimizer, torch_class
 from ._parallel import alone, current_processes, over_processes, refuse_divided
 from ._predict import iter_outputs
 from ._recipes import HELD_OUT, is_perceptron, most_epochs, recipe
@@ -77,5 +77,6 @@ __all__ = [
     "split_at_random",
     "split_per_class",
     "take_learned",
+    "torch_class",
     "with_rows",
 ]

@@ -485,7 +485,7 @@ class SetNet(NeuralNet):
         It gets copies: the net of before stays as it is, in case that this training fails.
         """
         self.history = copy.copy(net.history)
-        if torch_class(self.optimizer_) is torch_class(net.optimizer_):
+        if torch_class(type(self.optimizer_)) is torch_class(type(net.optimizer_)):
             known = dict(net.optimizer_.state)
             criterion, old = self.bare_criterion, net.bare_criterion
             if goes_on(criterion, old):

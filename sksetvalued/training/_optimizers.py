@@ -73,9 +73,8 @@ def resolve_optimizer(optimizer):
     return optimizer, {}
 
 
-def torch_class(optimizer):
-    """Return the class of torch whose states an optimizer has."""
-    cls = type(optimizer)
+def torch_class(cls):
+    """Return the class of torch whose states the optimizers of a class have."""
     return cls.__base__ if cls in (AdamW, SGD) else cls
 
 
