@@ -227,10 +227,11 @@ def _check_exportable(model):
             f"transform={transform!r} runs outside of the graph: export "
             "copy.copy(model).set_params(transform=None), and apply it to the images yourself."
         )
-    if model.net_.precision != "float32":
+    precision = model.net_.precision
+    if precision != "float32":
         warn_caller(
-            f"precision={model.net_.precision!r} is for the estimator: the exported network computes "
-            "in single precision, and scores near a threshold may fall on its other side.",
+            f"precision={precision!r} is for the estimator: the exported network computes in "
+            "single precision, and scores near a threshold may fall on its other side.",
             UserWarning,
         )
 
