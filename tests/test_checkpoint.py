@@ -16,7 +16,7 @@ from safetensors import safe_open
 from sklearn.base import clone
 from sklearn.datasets import load_digits, make_multilabel_classification
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from skorch.callbacks import (
@@ -28,7 +28,9 @@ from skorch.callbacks import (
     PrintLog,
     ProgressBar,
 )
+from skorch.helper import SliceDataset
 from torch import nn
+from torch.utils.data import TensorDataset
 
 from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier, save
 from sksetvalued.estimators._container import pack, unpack
@@ -413,6 +415,21 @@ def test_each_fit_has_a_file_of_its_own_in_a_folder(kill, tmp_path):
     again = clone(search).fit(X, y, **given)
     assert list(tmp_path.iterdir()) == []
     assert_same(clone(search).fit(X, y).best_estimator_[-1], again.best_estimator_[-1])
+
+
+def test_folds_of_a_dataset_have_files_of_their_own(kill, tmp_path):
+    """Also where the labels of all folds are the same."""
+    dataset, target = SliceDataset(TensorDataset(torch.from_numpy(X))), np.repeat(range(10), 20)
+    kwargs = {"cv": 2, "error_score": "raise"}
+    whole = cross_val_score(PLAIN, dataset, target, **kwargs)
+    kwargs["params"] = {"checkpoint": tmp_path}
+    kill(18)
+    with pytest.raises(Killed):
+        cross_val_score(PLAIN, dataset, target, **kwargs)
+    kill(None)
+    assert len(list(tmp_path.iterdir())) == 1
+    np.testing.assert_array_equal(cross_val_score(PLAIN, dataset, target, **kwargs), whole)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_interrupted_fit_can_go_on(monkeypatch, tmp_path):

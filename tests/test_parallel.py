@@ -16,6 +16,7 @@ from scipy import sparse
 from sklearn.datasets import load_digits, make_multilabel_classification
 from sklearn.model_selection import GridSearchCV
 from skorch.callbacks import Callback, EarlyStopping
+from skorch.helper import SliceDataset
 from torch import distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
@@ -545,6 +546,9 @@ def fit_other_dataset(kind):
         labels = torch.arange(200) % 10
         dataset = Subset(TensorDataset(torch.from_numpy(X[:200]), labels), rows.tolist())
         dataset = ConcatDataset([dataset])
+    elif kind == "slices":
+        dataset = SliceDataset(TensorDataset(torch.from_numpy(X[:200])))[rank::2]
+        return TopKClassifier(2, **COMMON).fit(dataset, np.arange(100) % 10).n_iter_
     elif kind == "data":
         dataset = Attributes(data=X[rank : rank + 100])
     else:
@@ -554,7 +558,7 @@ def fit_other_dataset(kind):
     return TopKClassifier(2, **COMMON).fit(dataset).n_iter_
 
 
-@pytest.mark.parametrize("kind", ["positions", "data", "files"])
+@pytest.mark.parametrize("kind", ["positions", "slices", "data", "files"])
 def test_shards_of_a_dataset_with_the_same_labels_are_refused(pair, kind):
     for error in pair.each(fit_other_dataset, kind):
         with pytest.raises(ValueError, match="differ in X:"):

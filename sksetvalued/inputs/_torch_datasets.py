@@ -76,10 +76,14 @@ class DatasetInputs(SampleInputs):
 def _told(dataset):
     """Return what tells a Dataset from others without reading its items.
 
-    That is the class and the length, the positions in Subsets, and samples, or the names of their
-    files, where they are kept in the attributes that the data sets of torchvision have.
+    That is the class and the length, the positions in Subsets and SliceDatasets, and samples, or
+    the names of their files, where they are kept in the attributes that the data sets of
+    torchvision have.
     """
     told = [type(dataset).__qualname__, str(len(dataset))]
+    if isinstance(dataset, Sequence) and hasattr(dataset, "indices_"):  # skorch's SliceDataset
+        part = [f"part {dataset.idx}", np.asarray(dataset.indices_)]
+        return [*told, *part, *_told(dataset.dataset)]
     if isinstance(dataset, Subset):
         return [*told, np.asarray(dataset.indices), *_told(dataset.dataset)]
     if isinstance(dataset, ConcatDataset):
