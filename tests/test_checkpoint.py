@@ -4,8 +4,13 @@ import itertools
 import json
 import os
 import pickle
+import re
 import signal
+import threading
+import time
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,23 +21,28 @@ from safetensors import safe_open
 from sklearn.base import clone
 from sklearn.datasets import load_digits, make_multilabel_classification
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import fbeta_score, make_scorer
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from skorch.callbacks import (
     Callback,
     Checkpoint,
     EarlyStopping,
     EpochScoring,
+    GradientNormClipping,
     LRScheduler,
     PrintLog,
     ProgressBar,
+    TensorBoard,
 )
 from skorch.helper import SliceDataset
 from torch import nn
 from torch.utils.data import TensorDataset
+from torchvision.transforms import v2
 
 from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier, save
+from sksetvalued.estimators._checkpoint import tell_apart
 from sksetvalued.estimators._container import pack, unpack
 from sksetvalued.losses import FocalLoss
 from sksetvalued.training import SetNet
@@ -276,6 +286,144 @@ def test_modules_that_differ_in_no_tensor_are_of_other_fits(name, one, other, ki
     clone(PLAIN).set_params(**{name: one}).fit(X, y, checkpoint=tmp_path / "state")
 
 
+class Own(Checkpoint):
+    """Write where a class of its own was told to."""
+
+    def __init__(self, **params):
+        super().__init__(**params)
+
+
+class Shaken:
+    """A transform that holds data of many kinds, what it has learned, and itself."""
+
+    def __init__(self, strength):
+        self.strength = strength
+        self.options = {nn.ReLU: {"b", "a", "c"}, "data": [np.array([1, None]), b"x", 1j]}
+        self.pattern, self.when = re.compile("a"), np.array(["2026-01-01"], "datetime64[D]")
+        self.draw = np.random.default_rng()
+        self.seen_ = time.perf_counter()
+        self.own = [self, self.apply]
+
+    def __call__(self, image):
+        return image
+
+    apply = __call__
+
+
+class Locked(Shaken):
+    """One that also holds what no other process has."""
+
+    def __init__(self, strength):
+        super().__init__(strength)
+        self.lock, self.numbers = threading.Lock(), iter(())
+        self.writer = SimpleNamespace(lock=self.lock, started=time.perf_counter())
+        self.rest = (n for n in ())
+
+
+def enclosing(strength, unused=None):
+    def schedule(epoch, unused=unused):
+        return unset if epoch < 0 else schedule and strength**epoch
+
+    if unused:
+        unset = 1
+    return schedule
+
+
+def with_default(strength):
+    def schedule(epoch, *, strength=strength):
+        return strength**epoch
+
+    return schedule
+
+
+def sloped(input_shape, slope):
+    return nn.Sequential(nn.Linear(*input_shape, 16), nn.LeakyReLU(slope))
+
+
+#: Parameters that hold code, by the value that it depends on.
+CODE = {
+    "callback": lambda n: {"callbacks": [GradientNormClipping(n)]},
+    "named callback": lambda n: {"callbacks": [("stop", EarlyStopping(patience=n)), Pruning]},
+    "arguments of a schedule": lambda n: {"callbacks": [LRScheduler("StepLR", step_size=n)]},
+    "scorer": lambda n: {"callbacks": [EpochScoring(make_scorer(fbeta_score, beta=n))]},
+    "callback that writes": lambda n: {"callbacks": [Own(monitor=f"valid_{n}")]},
+    "partial": lambda n: {"backbone": partial(partial(sloped, slope=n))},
+    "arguments": lambda n: {"backbone": partial(sloped, n, 11 // n, print)},
+    "closure": lambda n: {"lr_schedule": enclosing(n)},
+    "closure in a dict": lambda n: {"net_params": {"iterator_train__collate_fn": enclosing(n)}},
+    "default": lambda n: {"lr_schedule": with_default(n)},
+    "object": lambda n: {"transform": Shaken(n)},
+    "object that leads out": lambda n: {"transform": Locked(n)},
+    "method": lambda n: {"transform": {"train": Shaken(n).apply}},
+    "estimator": lambda n: {"transform": FunctionTransformer(kw_args={"n": n})},
+    "transform of torchvision": lambda n: {"transform": v2.Compose([v2.Lambda(enclosing(n))])},
+}
+
+
+def told(params):
+    inputs = SimpleNamespace(kind="", parts=list)
+    return tell_apart(clone(PLAIN).set_params(**params), inputs, {}, None)
+
+
+def all_told():
+    return {name: told(make(1)) for name, make in CODE.items()}
+
+
+def test_code_is_told_by_what_it_holds():
+    first = all_told()
+    assert all_told() == first
+    assert [name for name, make in CODE.items() if told(make(2)) == first[name]] == []
+
+
+def test_code_is_told_alike_in_every_process():
+    done = run_code(
+        "import json, test_checkpoint; print(json.dumps(test_checkpoint.all_told()))",
+        Path(__file__).parent,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == all_told()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: {"callbacks": [Own(dirname=f"run{n}", fn_prefix=f"{n}")]},
+        lambda n: {"callbacks": [("log", PrintLog(sink=[print, repr][n]))]},
+        lambda n: {"callbacks": [TensorBoard(SimpleNamespace(log_dir=f"run{n}"))]},
+    ],
+)
+def test_what_only_writes_tells_no_fits_apart(make):
+    assert told(make(0)) == told(make(1))
+
+
+@pytest.mark.parametrize("name", ["callback", "named callback", "partial", "scorer"])
+def test_a_fit_leaves_what_is_told(name):
+    params = CODE[name](1)
+    clone(PLAIN).set_params(k=1, max_epochs=1, validation_fraction=0.2, **params).fit(X, y > 4)
+    assert told(params) == told(CODE[name](1))
+
+
+def test_candidates_that_differ_in_code_have_files_of_their_own(kill, tmp_path):
+    def search():
+        grid = {
+            "callbacks": [[GradientNormClipping(n)] for n in (1e-6, 1.0)],
+            "backbone": [partial(sloped, slope=slope) for slope in (0.01, 3.0)],
+        }
+        clf = clone(PLAIN).set_params(lr=0.1)
+        return GridSearchCV(clf, grid, cv=2, refit=False, error_score="raise")
+
+    whole = search().fit(X, y)
+    for batch in (10, 40, 70):
+        kill(batch)
+        with pytest.raises(Killed):
+            search().fit(X, y, checkpoint=tmp_path)
+    kill(None)
+    again = search().fit(X, y, checkpoint=tmp_path)
+    for split in ("split0_test_score", "split1_test_score"):
+        np.testing.assert_array_equal(again.cv_results_[split], whole.cv_results_[split])
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("damage", ["cut", "changed", "empty", "model", "shapes"])
 def test_a_state_that_is_damaged_is_refused(damage, half_done):
     data = half_done.read_bytes()
@@ -316,13 +464,6 @@ def test_a_state_that_was_made_up_is_refused(change, half_done):
     half_done.write_bytes(pack(document, tensors))
     with pytest.raises(ValueError, match="(?s)checkpoint=.*state'.*remove it to begin anew"):
         clone(PLAIN).fit(X, y, checkpoint=half_done)
-
-
-class Own(Checkpoint):
-    """Write where a class of its own was told to."""
-
-    def __init__(self, **params):
-        super().__init__(**params)
 
 
 @pytest.mark.parametrize("key", ["dirname", "f_params", "on_epoch_end", "monitor"])

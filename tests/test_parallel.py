@@ -15,7 +15,7 @@ from processes import Group
 from scipy import sparse
 from sklearn.datasets import load_digits, make_multilabel_classification
 from sklearn.model_selection import GridSearchCV
-from skorch.callbacks import Callback, EarlyStopping
+from skorch.callbacks import Callback, EarlyStopping, GradientNormClipping
 from skorch.helper import SliceDataset
 from torch import distributed as dist
 from torch import nn
@@ -292,8 +292,16 @@ def test_code_that_draws_from_torch_draws_apart_and_all_agree(pair, n_workers):
     assert not torch.equal(found[0][1], found[1][1])
 
 
+class StopInOne(EarlyStopping):
+    """Stop early in one process."""
+
+    def on_train_begin(self, net, **kwargs):
+        self.threshold = 1e9 if dist.get_rank() else 0
+        super().on_train_begin(net, **kwargs)
+
+
 def stopped_by_one():
-    stop = EarlyStopping("train_loss", patience=1, threshold=1e9 if dist.get_rank() else 0)
+    stop = StopInOne("train_loss", patience=1)
     clf = TopKClassifier(2, random_state=0, max_epochs=30, callbacks=[stop], backbone=Plain)
     return clf.fit(X, y).n_iter_
 
@@ -581,6 +589,8 @@ def fit_other(what):
         data = [X[other::2], y[other::2]]
     elif what == "lr":
         params["lr"] = 1e-2 if other else 1e-3
+    elif what == "callbacks":
+        params["callbacks"] = [GradientNormClipping(2.0 if other else 1.0)]
     elif what == "backbone":
         torch.manual_seed(other)
         params["backbone"] = Plain()
@@ -599,6 +609,7 @@ def fit_other(what):
         ("shards", "differ in X, y: .* not with a shard"),
         ("lr", "differ in lr:"),
         ("backbone", "differ in backbone:"),
+        ("callbacks", "differ in callbacks:"),
         ("method", "differ in method:"),
         ("k", "The 'max_epochs' parameter"),
     ],

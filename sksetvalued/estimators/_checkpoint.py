@@ -1,14 +1,11 @@
 """Where a fit keeps its state, so that it goes on when it was killed."""
 
 import hashlib
-import inspect
 import json
 import os
 from numbers import Integral
 
-import numpy as np
 import torch
-from torch.nn.parameter import is_lazy
 
 from .._version import __version__
 from .._warnings import warn_caller
@@ -16,16 +13,13 @@ from ..operators import instruction_set
 from ..training import resolve_device
 from ._allowed import is_int
 from ._container import pack, unpack
+from ._identity import digest, flat, identity
 from ._json import Decoder, NotEncodable, encode
 from ._writing import remove_whole, write_whole
 
 KIND = "checkpoint"
 #: Parameters that do not change what is trained.
 IGNORED = {"verbose"}
-#: Attributes that say nothing of what a module computes, or are told otherwise.
-MODULE_ATTRIBUTES = vars(torch.nn.Module()).keys()
-#: Rows that are read at once to tell data apart.
-ROWS_AT_ONCE, ENTRIES_AT_ONCE = 4096, 1 << 22
 
 
 class Checkpoint:
@@ -180,86 +174,9 @@ def tell_apart(estimator, inputs, targets, start):
         # The seed that was drawn then is kept.
         del params["random_state"]
     told = {"estimator": type(estimator).__name__}
-    told |= {name: _digest(_identity(value)) for name, value in params.items()}
-    told["X"] = _digest(inputs.kind, *inputs.parts())
-    told |= {name: _digest(value) for name, value in targets.items()}
+    told |= {name: digest(identity(value)) for name, value in params.items()}
+    told["X"] = digest(inputs.kind, *inputs.parts())
+    told |= {name: digest(value) for name, value in targets.items()}
     if start is not None:
-        told["the fitted network"] = _digest(type(start).__qualname__, *_flat(start.state_dict()))
+        told["the fitted network"] = digest(type(start).__qualname__, *flat(start.state_dict()))
     return told
-
-
-def _identity(value):
-    """Return what tells a parameter from others: data, names of code, what modules hold."""
-    if isinstance(value, torch.nn.Module):
-        return _of_module(value)
-    try:
-        return _of_data(value)
-    except NotEncodable:
-        pass
-    if isinstance(value, dict):
-        return _flat({key: _identity(item) for key, item in value.items()})
-    if isinstance(value, list | tuple):
-        return _flat({str(i): _identity(item) for i, item in enumerate(value)})
-    return [_name(value)]
-
-
-def _of_data(value):
-    tensors = {}
-    content = json.dumps(encode(value, tensors, "value"))
-    return [content, *tensors.values()]
-
-
-def _name(value):
-    code = value if isinstance(value, type) or inspect.isroutine(value) else type(value)
-    return f"{code.__module__}.{code.__qualname__}"
-
-
-def _of_module(module):
-    """Return the values of a module, and the classes and attributes of its parts."""
-    told = _flat(module.state_dict())
-    for name, part in module.named_modules():
-        told += [name, type(part).__qualname__]
-        for key, value in vars(part).items():
-            if key in MODULE_ATTRIBUTES:
-                continue
-            try:
-                told += [key, *_of_data(value)]
-            except NotEncodable:
-                told += [key, _name(value)]
-    return told
-
-
-def _flat(parts):
-    flat = []
-    for name, part in parts.items():
-        flat += [str(name), *(part if isinstance(part, list) else [part])]
-    return flat
-
-
-def _digest(*parts):
-    """Return a digest of strings, arrays and tensors, nested in lists at will."""
-    digest = hashlib.sha256()
-    for part in parts:
-        _update(digest, part)
-    return digest.hexdigest()
-
-
-def _update(digest, part):
-    if isinstance(part, list):
-        for item in part:
-            _update(digest, item)
-    elif is_lazy(part):
-        digest.update(type(part).__name__.encode())
-    elif isinstance(part, torch.Tensor) and part.layout is not torch.strided:
-        entries = part.to_sparse().coalesce()
-        _update(digest, [tuple(part.shape), entries.indices(), entries.values()])
-    elif isinstance(part, torch.Tensor):
-        digest.update(f"{part.dtype}{tuple(part.shape)}".encode())
-        for entries in part.reshape(-1).split(ENTRIES_AT_ONCE):
-            digest.update(entries.cpu().contiguous().view(torch.uint8).numpy())
-    elif isinstance(part, np.ndarray):
-        digest.update(f"{part.dtype}{part.shape}".encode())
-        for start in range(0, len(part), ROWS_AT_ONCE):
-            digest.update(np.ascontiguousarray(part[start : start + ROWS_AT_ONCE]).tobytes())
-    else:
-        digest.update(str(part).encode())

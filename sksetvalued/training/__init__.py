@@ -7,6 +7,7 @@ from ._callbacks import (
     check_no_validation,
     copied_callbacks,
     scorers_of_held_out,
+    silent_parameters,
 )
 from ._criterion import CriterionAdapter, accepts, make_criterion, parameters_of, take_learned
 from ._data import (
@@ -74,6 +75,7 @@ __all__ = [
     "scheduler_of",
     "scorers_of_held_out",
     "seeded",
+    "silent_parameters",
     "split_at_random",
     "split_per_class",
     "take_learned",

@@ -18,11 +18,35 @@ from skorch.callbacks import (
     EarlyStopping,
     EpochScoring,
     LRScheduler,
+    MlflowLogger,
+    NeptuneLogger,
+    PrintLog,
+    ProgressBar,
+    SacredLogger,
+    TensorBoard,
+    TrainEndCheckpoint,
+    WandbLogger,
 )
 from torch.nn.modules.batchnorm import _NormBase
 from torch.optim.lr_scheduler import MultiStepLR, OneCycleLR, ReduceLROnPlateau
 
 from .._checks import check_number, check_takes
+from ._criterion import parameters_of
+
+#: Callbacks that show or write what happens.
+WATCHING = (
+    Checkpoint,
+    MlflowLogger,
+    NeptuneLogger,
+    PrintLog,
+    ProgressBar,
+    SacredLogger,
+    TensorBoard,
+    TrainEndCheckpoint,
+    WandbLogger,
+)
+#: Those of their parameters that have a say in what is trained.
+TRAINING_PARAMETERS = {"load_best", "monitor"}
 
 
 def own_callbacks(callbacks):
@@ -139,6 +163,18 @@ def why_not_moved(value):
     except Exception as error:  # runs of trackers are attached to, which may not be there
         return error
     return None
+
+
+def silent_parameters(value):
+    """Return the names of parameters that say only where a callback writes, and what.
+
+    Parameters
+    ----------
+    value : object
+        A callback, or anything else, which has none.
+    """
+    classes = [cls for cls in WATCHING if isinstance(value, cls)]
+    return {name for cls in classes for name in parameters_of(cls)} - TRAINING_PARAMETERS
 
 
 def check_no_validation(callbacks):
