@@ -48,7 +48,7 @@ class PathInputs(SampleInputs):
         return repr(str(self.paths[position]))
 
     def read(self, position):
-        from PIL import Image, UnidentifiedImageError
+        from PIL import Image
 
         path = str(self.paths[position])
         try:
@@ -57,7 +57,7 @@ class PathInputs(SampleInputs):
                 return upright(image).convert("RGB")
         except FileNotFoundError:
             raise FileNotFoundError(f"The image {path!r} was removed.") from None
-        except UnidentifiedImageError as error:
+        except Image.UnidentifiedImageError as error:
             raise ValueError(f"The file {path!r} is not an image that PIL can read.") from error
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
             raise ValueError(f"The image {path!r} cannot be read: {error}.") from error

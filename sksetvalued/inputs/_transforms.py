@@ -22,6 +22,8 @@ CHANNEL_COUNTS = (1, 3, 4)
 LONGEST = 8
 #: Tensors of at least that many rows and columns, and 3 or 4 layers, have their channels last.
 SMALLEST_IMAGE = 8
+#: Number by which EXIF data hold how the camera was held.
+ORIENTATION = 0x0112
 #: Raised by malformed metadata of an image, whose pixels may be whole.
 EXIF_ERRORS = (SyntaxError, ValueError, KeyError, TypeError, struct.error)
 NO_SAMPLES = "X holds no samples (n_samples=0), at least one is needed."
@@ -168,11 +170,11 @@ def upright(image):
 
     Anything else stays as it is: what made an image of another may have turned it already.
     """
-    from PIL import ExifTags, ImageFile, ImageOps
+    from PIL import ImageFile, ImageOps
 
     if isinstance(image, ImageFile.ImageFile):
         with contextlib.suppress(*EXIF_ERRORS):  # then nothing is known of the camera
-            if image.getexif().get(ExifTags.Base.Orientation, 1) != 1:
+            if image.getexif().get(ORIENTATION, 1) != 1:
                 return ImageOps.exif_transpose(image)
     return image
 
