@@ -180,6 +180,39 @@ def reduce_loss(loss, reduction="mean", sample_weight=None):
     return loss.sum() / sample_weight.sum()
 
 
+def check_loss(criterion, loss, output):
+    """Raise unless a loss is a number, with a gradient where that of the scores is tracked.
+
+    Parameters
+    ----------
+    criterion : nn.Module
+        What gave the loss.
+    loss : object
+    output : Tensor or tuple of Tensors
+        What the loss was computed from.
+    """
+    scores = output if torch.is_tensor(output) else output[0]
+    if not torch.is_tensor(loss):
+        raise TypeError(
+            f"loss={_name_of(criterion)} must give a tensor, but gave {loss!r} of type "
+            f"{type(loss).__name__}."
+        )
+    if scores.requires_grad and torch.is_grad_enabled() and not loss.requires_grad:
+        raise ValueError(
+            f"loss={_name_of(criterion)} has no gradient: compute it from the scores by "
+            "operations of torch, not on detached or converted copies of them."
+        )
+    if loss.ndim:
+        raise ValueError(
+            f"loss={_name_of(criterion)} must give one number per batch, but gave a tensor of "
+            f"shape {tuple(loss.shape)}: set its reduction to 'mean' or 'sum'."
+        )
+
+
+def _name_of(criterion):
+    return type(getattr(criterion, "_orig_mod", criterion)).__name__
+
+
 class SetLoss(nn.Module):
     """Base class of the losses.
 
@@ -304,8 +337,9 @@ class SetLoss(nn.Module):
         Returns
         -------
         scores : Tensor of shape (n_samples, n_classes)
+            Of a pair, the first.
         """
-        return output
+        return output[0] if isinstance(output, tuple) else output
 
     def check(self, input, target):
         """Raise unless the arguments of `forward` fit together.
@@ -359,6 +393,11 @@ class SetLoss(nn.Module):
         loss : Tensor
             Of shape (n_samples,) with ``reduction="none"``, else a scalar.
         """
+        if isinstance(input, tuple):
+            raise TypeError(
+                f"input of {type(self).__name__} is a pair of scores: sample_losses takes one "
+                "tensor of scores, so a loss on the pairs of a two-head network defines forward."
+            )
         if self.validate:
             self.check(input, target)
         if sample_weight is not None:
@@ -369,4 +408,10 @@ class SetLoss(nn.Module):
             target = target.long()
         with without_autocast(input.device):
             losses = self.sample_losses(at_least_float32(input), target)
+        if getattr(losses, "shape", None) != input.shape[:1]:
+            got = tuple(losses.shape) if torch.is_tensor(losses) else type(losses).__name__
+            raise ValueError(
+                f"{type(self).__name__}.sample_losses must return a tensor of shape (n_samples,), "
+                f"({input.shape[0]},) here, one loss for each row of input, got {got}."
+            )
         return reduce_loss(losses, self.reduction, sample_weight)

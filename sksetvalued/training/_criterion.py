@@ -11,7 +11,7 @@ from torch import nn
 from .._arrays import to_tensor
 from .._randomness import own_generators
 from ..losses import LOSSES, SetLoss
-from ..losses._base import reduce_loss
+from ..losses._base import check_loss, reduce_loss
 
 #: Criteria that compare scores with indicators one by one.
 INDICATOR_CRITERIA = (
@@ -93,9 +93,11 @@ class CriterionAdapter(nn.Module):
         return torch.where(weight > 0, weight, 1).log()
 
     def scores(self, output):
-        """Return the scores to rank classes by."""
+        """Return the scores to rank classes by: of a pair, by default, the first."""
         own = getattr(self.criterion, "scores", None)
-        return output if own is None else own(output)
+        if own is not None:
+            return own(output)
+        return output[0] if isinstance(output, tuple) else output
 
     def forward(self, input, target, sample_weight=None, **extra):
         """Return the criterion's value, weighted where weights are given."""
@@ -108,28 +110,10 @@ class CriterionAdapter(nn.Module):
         else:
             loss = self._weighted(input, target, sample_weight, extra)
         scores = input[0] if several else input
-        self._check_loss(loss, scores.requires_grad and torch.is_grad_enabled())
+        check_loss(self.criterion, loss, scores)
         if self._may_ignore and target.ndim == 1 and not batch_mass(self, target, sample_weight):
             return scores.sum() * 0.0  # where torch divides by zero
         return loss
-
-    def _check_loss(self, loss, tracked):
-        """Raise unless a loss is a number, with a gradient where that of the scores is tracked."""
-        if not torch.is_tensor(loss):
-            raise TypeError(
-                f"loss={self._name} must give a tensor, but gave {loss!r} of type "
-                f"{type(loss).__name__}."
-            )
-        if tracked and not loss.requires_grad:
-            raise ValueError(
-                f"loss={self._name} has no gradient: compute it from the scores by operations of "
-                "torch, not on detached or converted copies of them."
-            )
-        if loss.ndim:
-            raise ValueError(
-                f"loss={self._name} must give one number per batch, but gave a tensor of shape "
-                f"{tuple(loss.shape)}: set its reduction to 'mean' or 'sum'."
-            )
 
     @property
     def _name(self):

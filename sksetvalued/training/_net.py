@@ -16,6 +16,7 @@ from skorch.exceptions import SkorchException
 from torch.nn import Embedding
 
 from ..inputs import NamedTensors
+from ..losses._base import check_loss
 from ..networks import Network
 from ..networks._probe import of_another_type
 from ..operators._precision import without_autocast
@@ -330,7 +331,9 @@ class SetNet(NeuralNet):
             extra["index"] = index.to(self.device)
         if weight is not None:
             extra["sample_weight"] = weight.to(self.device)
-        return self.criterion_(y_pred, target.to(self.device), **extra)
+        loss = self.criterion_(y_pred, target.to(self.device), **extra)
+        check_loss(self.criterion_, loss, y_pred)
+        return loss
 
     def validation_step(self, batch, **fit_params):
         x, (target, weight, _) = batch

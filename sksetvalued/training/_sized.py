@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ..losses._base import reduce_loss
+from ..losses._base import check_loss, reduce_loss
 
 
 class SizedLoss(nn.Module):
@@ -41,6 +41,7 @@ class SizedLoss(nn.Module):
         scores, sizes = self._split(input)
         size = target.sum(1).long().clamp(max=sizes.shape[1] - 1)
         loss = self.loss(scores, target, sample_weight=sample_weight, **extra)
+        check_loss(self.loss, loss, scores)
         losses = F.cross_entropy(sizes.float(), size, reduction="none")
         return loss + reduce_loss(losses, "mean", sample_weight)
 

@@ -1,0 +1,116 @@
+"""Losses of one's own: subclasses of SetLoss, and what is said of those that cannot work."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import make_blobs
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier
+from sksetvalued.losses import SetLoss
+
+X, y = make_blobs(60, n_features=5, centers=4, random_state=0)
+BOTH = (TopKClassifier, AverageKClassifier)
+QUICK = {"k": 2, "backbone": (8,), "max_epochs": 2, "random_state": 0}
+
+
+def own(compute, **attributes):
+    """Return the class of a loss whose samples lose what a function of scores and target says."""
+    return type(
+        "Own", (SetLoss,), {"sample_losses": lambda self, *args: compute(*args), **attributes}
+    )
+
+
+def each(scores, target):
+    return cross_entropy(scores, target, reduction="none")
+
+
+# -- what sample_losses returns -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("compute", "got"),
+    [
+        (lambda scores, target: each(scores, target)[:, None], r"got \(3, 1\)"),
+        (cross_entropy, r"got \(\)"),
+        (lambda scores, target: each(scores, target)[:2], r"got \(2,\)"),
+        (lambda scores, target: 1.0, "got float"),
+    ],
+)
+@pytest.mark.parametrize("weight", [None, torch.ones(3)])
+def test_anything_but_one_loss_per_sample_is_refused(compute, got, weight):
+    """Broadcast with the weights, a column or a number would be a loss of other weights."""
+    with pytest.raises(ValueError, match=rf"Own\.sample_losses .*\(n_samples,\), \(3,\).*{got}"):
+        own(compute)()(torch.randn(3, 4), torch.arange(3), weight)
+
+
+def test_one_loss_per_sample_goes_through_transforms_and_compiles():
+    loss = own(each)()
+    loss.validate = False
+    scores, target = torch.randn(3, 4), torch.arange(3)
+    single = torch.func.vmap(lambda s, t: loss(s[None], t[None]))(scores, target)
+    torch.testing.assert_close(single, each(scores, target))
+    compiled = torch.compile(loss, backend="eager", fullgraph=True)
+    assert compiled(scores, target, torch.ones(3)) == loss(scores, target)
+
+
+class Detached(SetLoss):
+    def forward(self, input, target, sample_weight=None):
+        return self.sample_losses(input.detach(), target).mean()
+
+    def sample_losses(self, input, target):
+        return input.square().sum(1)
+
+
+@pytest.mark.parametrize("loss", [own(lambda *args: each(*args).detach()), Detached])
+@pytest.mark.parametrize("cls", BOTH)
+def test_a_loss_without_a_gradient_is_refused(cls, loss):
+    with pytest.raises(
+        ValueError, match=rf"loss={loss.__name__} has no gradient.*not on detached"
+    ):
+        cls(loss=loss, **QUICK).fit(X, y)
+
+
+@pytest.mark.parametrize("size", ["predicted", "threshold"])
+def test_a_loss_of_indicators_without_a_gradient_is_refused(size):
+    """That of the numbers of labels, which are learned beside it, has one."""
+    loss = type("Cut", (Detached,), {"targets": ("indicator",)})
+    with pytest.raises(ValueError, match="loss=Cut has no gradient"):
+        SparseTopClassifier(loss=loss, size=size, max_epochs=1).fit(X, np.eye(4, dtype=int)[y])
+
+
+def test_a_loss_that_is_no_number_is_refused():
+    loss = own(None, forward=lambda self, input, target: each(input, target))
+    with pytest.raises(ValueError, match=r"loss=Own must give one number per batch.*\(60,\)"):
+        TopKClassifier(loss=loss, batch_size=60, **QUICK).fit(X, y)
+
+
+# -- two heads ------------------------------------------------------------------------------
+
+
+class OfPairs(SetLoss):
+    head = "two_head"
+
+    def forward(self, input, target, sample_weight=None):
+        return sum(cross_entropy(scores, target) for scores in input)
+
+
+class PairsInTorch(nn.Module):
+    head = "two_head"
+    forward = OfPairs.forward
+
+
+@pytest.mark.parametrize("loss", [OfPairs, PairsInTorch])
+@pytest.mark.parametrize("cls", BOTH)
+def test_the_first_of_a_pair_of_scores_ranks_by_default(cls, loss):
+    clf = cls(loss=loss, **QUICK).fit(X, y)
+    first = type("First", (loss,), {"scores": lambda self, output: output[0]})
+    same = cls(loss=first, **QUICK).fit(X, y)
+    np.testing.assert_array_equal(clf.decision_function(X), same.decision_function(X))
+
+
+@pytest.mark.parametrize("cls", BOTH)
+def test_a_loss_of_samples_refuses_pairs(cls):
+    with pytest.raises(TypeError, match="Own is a pair.*two-head network defines forward"):
+        cls(loss=own(each, head="two_head"), **QUICK).fit(X, y)
