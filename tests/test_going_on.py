@@ -1,6 +1,7 @@
 """What happens after a fit: more fits, parameters that change, data of another form, failures."""
 
 import copy
+import pickle
 import warnings
 from unittest.mock import Mock
 
@@ -28,7 +29,7 @@ from sksetvalued import (
 from sksetvalued._masks import top_k_mask
 from sksetvalued.deploy._module import example_batch
 from sksetvalued.estimators import _labels
-from sksetvalued.losses import NoisedTopKHingeLoss, ROLELoss
+from sksetvalued.losses import NoisedTopKHingeLoss, ROLELoss, SetLoss
 from sksetvalued.metrics import set_coverage_score, top_k_scorer
 
 N_CLASSES = 4
@@ -430,19 +431,74 @@ class Centred(torch.nn.Module):
         return torch.nn.functional.cross_entropy(scores - self.mean, target)
 
 
-def test_what_a_criterion_remembers_is_kept_unless_it_is_set_anew():
+class CentredCounts(SetLoss):
+    """The same as a loss, which is given the counts of the classes, too."""
+
+    def __init__(self, start=0.0, class_counts=None):
+        super().__init__()
+        self.register_buffer("mean", torch.full((N_CLASSES,), start))
+        self.register_buffer("counts", torch.as_tensor(class_counts))
+
+    def sample_losses(self, input, target):
+        if self.training:
+            self.mean.lerp_(input.detach().mean(0), 0.1)
+        return torch.nn.functional.cross_entropy(input - self.mean, target, reduction="none")
+
+
+@pytest.mark.parametrize("cls", [Centred, CentredCounts])
+@pytest.mark.parametrize("pickled", [False, True])
+def test_what_a_criterion_remembers_is_kept_unless_it_is_set_anew(cls, pickled):
     found = []
 
     class See(Callback):
         def on_train_begin(self, net, **kwargs):
-            found.append(net.criterion_.criterion.mean.clone())
+            loss = getattr(net.criterion_, "criterion", net.criterion_)
+            found.append(loss.mean.clone())
+            if cls is CentredCounts:
+                assert torch.equal(loss.counts, torch.from_numpy(net.estimator.class_counts_))
 
-    clf = TopKClassifier(k=2, loss=Centred(), callbacks=[See()], **QUICK).fit(X, y)
-    learned = clf.net_.criterion_.criterion.mean.clone()
-    clf.partial_fit(X, y).set_params(loss=Centred(5.0)).partial_fit(X, y)
-    assert torch.equal(found[0], torch.zeros(N_CLASSES))
-    assert torch.equal(found[1], learned)
-    assert torch.equal(found[2], torch.full((N_CLASSES,), 5.0))
+    clf = TopKClassifier(k=2, loss=cls, **QUICK).fit(X, y)
+    learned = clf.net_.criterion_.state_dict().popitem(last=False)[1].clone()
+    clf = pickle.loads(pickle.dumps(clf)) if pickled else clf
+    clf.set_params(callbacks=[See()]).partial_fit(X, y)
+    clf.set_params(loss_params={"start": 5.0}).partial_fit(X, y).set_params(warm_start=True)
+    last = clf.net_.criterion_.state_dict().popitem(last=False)[1].clone()
+    clf.fit(X, y)
+    torch.testing.assert_close(found, [learned, torch.full((N_CLASSES,), 5.0), last])
+    assert learned.any()
+
+
+class Counted(torch.nn.Module):
+    """A criterion of label sets that counts its batches."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, scores, target):
+        self.seen += self.training
+        return torch.nn.functional.mse_loss(scores, target)
+
+
+class CountedLoss(SetLoss):
+    targets = ("indicator",)
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(()))
+
+    def sample_losses(self, input, target):
+        self.seen += self.training
+        return (input - target).square().mean(1)
+
+
+@pytest.mark.parametrize("size", ["predicted", "threshold"])
+@pytest.mark.parametrize("cls", [Counted, CountedLoss])
+def test_what_a_loss_of_label_sets_remembers_is_kept(size, cls):
+    clf = SparseTopClassifier(loss=cls, size=size, batch_size=100, **QUICK)
+    Y = np.eye(N_CLASSES, dtype=int)[y]
+    clf.partial_fit(X, Y, classes=range(N_CLASSES)).partial_fit(X, Y).partial_fit(X, Y)
+    assert list(clf.net_.criterion_.buffers()) == [3 * 3]
 
 
 def test_the_noise_of_a_loss_goes_on_unless_it_is_given_another_seed():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import make_blobs
+from skorch.callbacks import Callback
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -84,6 +85,57 @@ def test_a_loss_that_is_no_number_is_refused():
     loss = own(None, forward=lambda self, input, target: each(input, target))
     with pytest.raises(ValueError, match=r"loss=Own must give one number per batch.*\(60,\)"):
         TopKClassifier(loss=loss, batch_size=60, **QUICK).fit(X, y)
+
+
+# -- a criterion of torch inside ------------------------------------------------------------
+
+
+class Around(SetLoss):
+    """A loss whose criterion has a reduction of its own."""
+
+    def __init__(self, reduction="mean", of_each="none"):
+        super().__init__(reduction)
+        self.criterion = nn.CrossEntropyLoss(reduction=of_each)
+
+    def sample_losses(self, input, target):
+        losses = self.criterion(input, target)
+        return losses if losses.ndim else each(input, target)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("of_each", ["none", "sum"])
+def test_accumulation_goes_by_the_reduction_of_the_loss(reduction, of_each):
+    params = {"optimizer": "sgd", "lr": 1e-3, "lr_schedule": None, "batch_size": 16, **QUICK}
+    params["net_params"] = {"gradient_accumulation_steps": 4}
+    losses = Around(reduction, of_each), own(each)(reduction)
+    found = [TopKClassifier(loss=loss, **params).fit(X, y) for loss in losses]
+    np.testing.assert_allclose(*[clf.decision_function(X) for clf in found], rtol=1e-5)
+
+
+class Sloped(Around):
+    def __init__(self):
+        super().__init__()
+        self.slope = nn.Parameter(torch.ones(()))
+
+    def sample_losses(self, input, target):
+        return super().sample_losses(input * self.slope, target)
+
+
+class OtherSloped(Sloped):
+    pass
+
+
+def test_losses_around_the_same_criterion_are_not_the_same():
+    found = []
+
+    class See(Callback):
+        def on_train_begin(self, net, **kwargs):
+            found.append(net.criterion_.slope.item())
+
+    clf = TopKClassifier(loss=Sloped, callbacks=[See()], warm_start=True, **QUICK)
+    clf.fit(X, y).fit(X, y).set_params(loss=OtherSloped).fit(X, y)
+    assert found[1] != 1
+    assert found[::2] == [1, 1]
 
 
 # -- two heads ------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from .._masks import row_blocks
 from ..losses import LOSSES, BinaryCrossEntropyLoss, SparsemaxLoss, SparseTopLoss
 from ..operators import sparse_top
-from ..training import CriterionAdapter, SizedLoss
+from ..training import trained_by
 
 #: What turns the scores of a loss into probabilities.
 LINKS = {
@@ -38,7 +38,7 @@ def link_of(estimator):
     loss = LOSSES.get(estimator.loss) if isinstance(estimator.loss, str) else estimator.loss
     if hasattr(estimator, "net_"):
         # The parameters may have been set anew.
-        loss, weighted = _trained_by(estimator.net_.bare_criterion), False
+        loss, weighted = trained_by(estimator.net_.bare_criterion), False
     cls = loss if inspect.isclass(loss) else type(loss)
     weighted |= getattr(loss, "pos_weight", None) is not None
     if cls in LINKS and not weighted:
@@ -52,12 +52,6 @@ def link_of(estimator):
         f"predict_proba is not there with loss={_name_of(estimator, cls)}, which {reason}: use "
         "loss='sparse_top' or 'bce', or decision_function."
     )
-
-
-def _trained_by(criterion):
-    """Return the loss of the scores inside a fitted criterion."""
-    loss = criterion.loss if isinstance(criterion, SizedLoss) else criterion
-    return loss.criterion if isinstance(loss, CriterionAdapter) else loss
 
 
 def _name_of(estimator, cls):

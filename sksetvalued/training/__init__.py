@@ -9,7 +9,7 @@ from ._callbacks import (
     scorers_of_held_out,
     silent_parameters,
 )
-from ._criterion import CriterionAdapter, accepts, make_criterion, parameters_of, take_learned
+from ._criterion import accepts, make_criterion, parameters_of, take_learned, trained_by
 from ._data import (
     StreamSet,
     TrainingSet,
@@ -36,7 +36,6 @@ from ._splits import folds_per_class, split_at_random, split_per_class, with_row
 from ._state import KeepState
 
 __all__ = [
-    "CriterionAdapter",
     "HELD_OUT",
     "KeepState",
     "Monitor",
@@ -80,5 +79,6 @@ __all__ = [
     "split_per_class",
     "take_learned",
     "torch_class",
+    "trained_by",
     "with_rows",
 ]

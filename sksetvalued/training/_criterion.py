@@ -12,6 +12,7 @@ from .._arrays import to_tensor
 from .._randomness import own_generators
 from ..losses import LOSSES, SetLoss
 from ..losses._base import check_loss, reduce_loss
+from ._sized import SizedLoss
 
 #: Criteria that compare scores with indicators one by one.
 INDICATOR_CRITERIA = (
@@ -39,8 +40,8 @@ def batch_mass(criterion, target, sample_weight=None):
     That is the number of the samples or the sum of their weights, times those of their classes,
     of zero where they are ignored, in torch's losses of classes.
     """
-    own = getattr(criterion, "criterion", None)
     if getattr(criterion, "_may_ignore", False) and target.ndim == 1:
+        own = criterion.criterion
         mass = target != own.ignore_index
         if own.weight is not None:
             mass = mass * own.weight.to(target.device)[target * mass]
@@ -50,7 +51,27 @@ def batch_mass(criterion, target, sample_weight=None):
 
 def sums(criterion):
     """Return whether a criterion adds up what the samples of a batch give."""
-    return getattr(getattr(criterion, "criterion", criterion), "reduction", "mean") == "sum"
+    own = _unwrapped(getattr(criterion, "_orig_mod", criterion))
+    return getattr(own, "reduction", "mean") == "sum"
+
+
+def _unwrapped(criterion):
+    """Return the criterion inside of an adapter, or a loss itself."""
+    return criterion.criterion if isinstance(criterion, CriterionAdapter) else criterion
+
+
+def _of_scores(criterion):
+    """Return the loss of the scores where that of the numbers of labels comes with it."""
+    return criterion.loss if isinstance(criterion, SizedLoss) else criterion
+
+
+def trained_by(criterion):
+    """Return the loss of the scores as the user gave it, inside of a criterion."""
+    return _unwrapped(_of_scores(criterion))
+
+
+def _copied_buffers(module):
+    return {name: buffer.clone().cpu() for name, buffer in module.named_buffers()}
 
 
 class CriterionAdapter(nn.Module):
@@ -82,7 +103,7 @@ class CriterionAdapter(nn.Module):
         self._of_log_proba = isinstance(criterion, nn.NLLLoss)
         own = isinstance(criterion, CLASS_CRITERIA)
         self._may_ignore = own and (criterion.weight is not None or criterion.ignore_index >= 0)
-        self._start = {name: buffer.clone().cpu() for name, buffer in self.named_buffers()}
+        self._start = _copied_buffers(self)
 
     @property
     def log_class_weight(self):
@@ -196,6 +217,8 @@ def make_criterion(loss, loss_params, supplied, targets="label"):
                 "one number: set its reduction to 'mean' or 'sum'."
             )
         loss.validate = False
+        if not loss.uses_index:  # Estimates of samples take much memory, and do not go on.
+            loss._start = _copied_buffers(loss)
         return loss
     if targets == "label" and isinstance(loss, INDICATOR_CRITERIA):
         raise ValueError(
@@ -210,7 +233,7 @@ def goes_on(criterion, old):
 
     Estimates of samples are not carried over: the samples may be others.
     """
-    classes = [type(getattr(part, "criterion", part)) for part in (criterion, old)]
+    classes = [type(trained_by(part)) for part in (criterion, old)]
     return classes[0] is classes[1] and not criterion.uses_index
 
 
@@ -220,6 +243,7 @@ def take_learned(criterion, old):
     Buffers and generators that start with other values than they did then were set anew.
     """
     if goes_on(criterion, old):
+        criterion, old = _of_scores(criterion), _of_scores(old)
         learned = dict(old.named_parameters())
         for name, parameter in criterion.named_parameters():
             if name in learned and learned[name].shape == parameter.shape:
