@@ -9,7 +9,13 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier
-from sksetvalued.losses import SetLoss
+from sksetvalued.losses import (
+    BinaryCrossEntropyLoss,
+    FocalLoss,
+    LDAMLoss,
+    SetLoss,
+    TopKHingeLoss,
+)
 
 X, y = make_blobs(60, n_features=5, centers=4, random_state=0)
 BOTH = (TopKClassifier, AverageKClassifier)
@@ -85,6 +91,51 @@ def test_a_loss_that_is_no_number_is_refused():
     loss = own(None, forward=lambda self, input, target: each(input, target))
     with pytest.raises(ValueError, match=r"loss=Own must give one number per batch.*\(60,\)"):
         TopKClassifier(loss=loss, batch_size=60, **QUICK).fit(X, y)
+
+
+# -- what an estimator gives, and to which loss -----------------------------------------------
+
+
+class HandsOn(LDAMLoss):
+    def __init__(self, *args, scale=20.0, **kwargs):
+        super().__init__(*args, scale=scale, **kwargs)
+
+
+class HandsAllOn(HandsOn):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+
+
+@pytest.mark.parametrize("cls", [HandsOn, HandsAllOn])
+def test_what_a_constructor_hands_on_is_supplied(cls):
+    params = {"loss_params": {"max_margin": 0.2}, **QUICK}
+    clf = TopKClassifier(loss=cls, scale=10.0, **params).fit(X, y)
+    same = TopKClassifier(loss="ldam", scale=10.0, **params).fit(X, y)
+    np.testing.assert_array_equal(clf.decision_function(X), same.decision_function(X))
+    known = r"\['class_counts', 'max_margin', 'reduction', 'scale'\]"
+    with pytest.raises(ValueError, match=rf"\['args'\] for {cls.__name__}; it accepts {known}"):
+        TopKClassifier(loss=cls, loss_params={"args": 1}, **QUICK).fit(X, y)
+
+
+def test_an_argument_that_is_set_twice_is_named():
+    class OfTwo(TopKHingeLoss):
+        def __init__(self, **kwargs):
+            super().__init__(k=2, **kwargs)
+
+    with pytest.raises(ValueError, match=r"OfTwo.*multiple values.*'k'.*instance"):
+        TopKClassifier(loss=OfTwo, **QUICK).fit(X, y)
+    TopKClassifier(loss=OfTwo(), **QUICK).fit(X, y)
+
+
+@pytest.mark.parametrize("given", [lambda cls: cls, lambda cls: cls()])
+def test_a_loss_of_other_targets_is_refused(given):
+    with pytest.raises(ValueError, match=r"loss=FocalLoss is for .*'label'.*'indicator'.*'bce'"):
+        SparseTopClassifier(loss=given(FocalLoss)).fit(X, np.eye(4, dtype=int)[y])
+    with pytest.raises(ValueError, match=r"loss=TopKHingeLoss is for .*'label'"):
+        SparseTopClassifier(loss=TopKHingeLoss).fit(X, np.eye(4, dtype=int)[y])
+    for cls in BOTH:
+        with pytest.raises(ValueError, match=r"loss=BinaryCrossEntropyLoss .*'focal'.*`targets`"):
+            cls(loss=given(BinaryCrossEntropyLoss), **QUICK).fit(X, y)
 
 
 # -- a criterion of torch inside ------------------------------------------------------------

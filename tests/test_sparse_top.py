@@ -910,6 +910,10 @@ def test_bad_targets_are_named(y, error, message):
         quick().fit(X0, y)
 
 
+class OfPairs(AverageKLoss):
+    targets = ("indicator",)
+
+
 @pytest.mark.parametrize(
     ("params", "error", "message"),
     [
@@ -920,7 +924,7 @@ def test_bad_targets_are_named(y, error, message):
         ({"size": "many"}, ValueError, "size"),
         ({"loss": "hinge"}, ValueError, "loss='hinge' is unknown"),
         (
-            {"loss": AverageKLoss, "loss_params": {"k": 2}},
+            {"loss": OfPairs, "loss_params": {"k": 2}},
             ValueError,
             "second head",
         ),

@@ -17,6 +17,7 @@ from .._arrays import as_labels, as_numbers, check_comparable, check_discrete, p
 from .._masks import row_counts
 from .._predict import labels_of_sets
 from .._sets import SetMask
+from .._signatures import parameters_of
 from .._validation import changed_parameters
 from .._warnings import warn_caller, without_warnings
 from ..inputs import Inputs, Stream, check_pairs, dataset_targets
@@ -330,7 +331,7 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
                 f"rule_params must be a dict of arguments of {cls.__name__} or None, got "
                 f"{given!r}."
             )
-        known = training.parameters_of(cls) - {*params, "log_scores"}
+        known = parameters_of(cls) - {*params, "log_scores"}
         unknown = sorted(set(given) - known)
         if unknown:
             raise ValueError(

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from ..training import parameters_of
+from .._signatures import parameters_of
 
 #: What a file may name, of ``torchvision.transforms`` and its ``v2``.
 NAMES = {

@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from .._checks import LARGEST, SMALLEST, check_class_counts
+from .._signatures import parameters_of
 from ..operators._dispatch import is_eager
 from ..operators._precision import at_least_float32, without_autocast
 
@@ -293,12 +294,12 @@ class SetLoss(nn.Module):
         Parameters
         ----------
         supplied : dict
-            Values by argument name; those that the constructor does not take, and None, are
-            left out.
+            Values by argument name; those that the constructor neither takes nor hands on by
+            ``**kwargs``, and None, are left out.
         loss_params : dict
             Arguments set by the user; they win.
         """
-        known = inspect.signature(cls).parameters
+        known = parameters_of(cls)
         unknown = sorted(set(loss_params) - set(known))
         if unknown:
             raise ValueError(
@@ -308,7 +309,15 @@ class SetLoss(nn.Module):
         taken = {k: v for k, v in supplied.items() if k in known and v is not None}
         if "k" in taken and not cls.real_k:
             taken["k"] = max(1, round(taken["k"]))
-        return cls(**{**taken, **loss_params})
+        try:
+            return cls(**{**taken, **loss_params})
+        except TypeError as error:
+            if "multiple values" not in str(error):
+                raise
+            raise ValueError(
+                f"{cls.__name__} sets what the estimator supplies, too ({error}): name it among "
+                "the arguments of the constructor, or give an instance as loss."
+            ) from error
 
     def _load_from_state_dict(self, state_dict, prefix, *others):
         # Whole counts are integers, which would cut off the fractions of others.

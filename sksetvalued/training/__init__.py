@@ -9,7 +9,7 @@ from ._callbacks import (
     scorers_of_held_out,
     silent_parameters,
 )
-from ._criterion import accepts, make_criterion, parameters_of, take_learned, trained_by
+from ._criterion import accepts, make_criterion, take_learned, trained_by
 from ._data import (
     StreamSet,
     TrainingSet,
@@ -64,7 +64,6 @@ __all__ = [
     "make_net",
     "most_epochs",
     "over_processes",
-    "parameters_of",
     "recipe",
     "refuse_divided",
     "resolve_batch_size",

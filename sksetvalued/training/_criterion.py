@@ -1,7 +1,6 @@
 """Any torch criterion in the role of a loss."""
 
 import copy
-import functools
 import inspect
 
 import numpy as np
@@ -10,6 +9,7 @@ from torch import nn
 
 from .._arrays import to_tensor
 from .._randomness import own_generators
+from .._signatures import parameters_of
 from ..losses import LOSSES, SetLoss
 from ..losses._base import check_loss, reduce_loss
 from ._sized import SizedLoss
@@ -201,7 +201,10 @@ def make_criterion(loss, loss_params, supplied, targets="label"):
                 f"{type(loss).__name__}: set them on the instance, or pass the class."
             )
         loss = copy.deepcopy(loss)
+        if isinstance(loss, SetLoss):
+            _check_targets(type(loss).__name__, loss, targets)
     elif inspect.isclass(loss) and issubclass(loss, SetLoss):
+        _check_targets(loss.__name__, loss, targets)
         loss = loss.from_estimator(supplied, loss_params)
     elif inspect.isclass(loss) and issubclass(loss, nn.Module):
         loss = _build(loss, loss_params)
@@ -259,6 +262,16 @@ def take_learned(criterion, old):
                 generator.__setstate__(drawn_from[name].__getstate__())
 
 
+def _check_targets(name, loss, targets):
+    """Raise unless a loss, or its class, is for such targets."""
+    if targets not in loss.targets:
+        raise ValueError(
+            f"loss={name} is for targets={loss.targets!r}, but here they are of the kind "
+            f"{targets!r}: use one of {_names(targets)}, or name the kind in `targets` of a loss "
+            "of your own."
+        )
+
+
 def _build(cls, params):
     """Return a torch criterion; arrays, such as class weights, become tensors."""
     # Of copies, as a criterion may change what it holds.
@@ -272,12 +285,15 @@ def _build(cls, params):
 
 
 def _by_name(name, targets):
-    known = {key: cls for key, cls in LOSSES.items() if targets in cls.targets}
+    known = _names(targets)
     if name not in known:
-        raise ValueError(
-            f"loss={name!r} is unknown; use one of {sorted(known)} or a torch criterion."
-        )
-    return known[name]
+        raise ValueError(f"loss={name!r} is unknown; use one of {known} or a torch criterion.")
+    return LOSSES[name]
+
+
+def _names(targets):
+    """Return the names of the losses for such targets."""
+    return sorted(name for name, cls in LOSSES.items() if targets in cls.targets)
 
 
 def accepts(loss, argument, targets="label"):
@@ -286,9 +302,3 @@ def accepts(loss, argument, targets="label"):
         loss = _by_name(loss, targets)
     is_class = inspect.isclass(loss) and issubclass(loss, nn.Module)
     return is_class and argument in parameters_of(loss)
-
-
-@functools.lru_cache(maxsize=64)
-def parameters_of(cls):
-    """Return the names of the parameters of a class, found once."""
-    return frozenset(inspect.signature(cls).parameters)
