@@ -20,6 +20,7 @@ from sklearn.datasets import make_blobs
 from sklearn.model_selection import GridSearchCV
 from skorch.callbacks import Freezer
 from torch import nn
+from torch.nn.functional import cross_entropy
 
 from sksetvalued import (
     AverageKClassifier,
@@ -31,6 +32,7 @@ from sksetvalued import (
 from sksetvalued._randomness import own_generators
 from sksetvalued.estimators import _allowed
 from sksetvalued.estimators._json import Decoder, NotEncodable, encode
+from sksetvalued.losses import LOSSES, SetLoss
 
 X, Y = make_blobs(120, n_features=5, centers=6, random_state=0)
 IMAGES = np.random.default_rng(0).integers(0, 256, (30, 12, 12, 3), dtype=np.uint8)
@@ -39,6 +41,31 @@ NAMES = np.array(["ash", "birch", "cedar", "elm", "fir", "oak"])
 
 def fitted(cls=TopKClassifier, X=X, y=Y, **params):
     return cls(**{"k": 2, "max_epochs": 2, "random_state": 0, **params}).fit(X, y)
+
+
+@pytest.fixture
+def learning(monkeypatch):
+    """The name of a loss with something to learn."""
+    monkeypatch.setitem(LOSSES, "learning", Learning)
+    return "learning"
+
+
+class Learning(SetLoss):
+    """A loss with a parameter and a buffer, which its scores need or do not need."""
+
+    def __init__(self, scaled=False, class_counts=None):
+        super().__init__()
+        self.scaled = scaled
+        self.slope = nn.Parameter(torch.ones(()))
+        self.register_buffer("seen", torch.zeros(()))
+        self.register_buffer("counts", torch.as_tensor(class_counts))
+
+    def scores(self, output):
+        return output * self.slope if self.scaled else output
+
+    def sample_losses(self, input, target):
+        self.seen += self.training
+        return cross_entropy(input * self.slope, target, reduction="none")
 
 
 def saved_and_loaded(model, folder):
@@ -364,6 +391,30 @@ class TestRoundTrip:
         with pytest.warns(UserWarning, match="^optimizer state of the training"):
             load(tmp_path / "m")
 
+    @pytest.mark.filterwarnings("error:.*loss state", "error:.*has learned")
+    def test_what_a_loss_has_learned_is_told_where_the_training_may_go_on(
+        self, tmp_path, learning
+    ):
+        model = fitted(loss=learning)
+        loaded = saved_and_loaded(model, tmp_path)
+        np.testing.assert_array_equal(loaded.decision_function(X), model.decision_function(X))
+        model.partial_fit(X, Y)
+        told = r"loss='learning' has learned \['seen', 'slope'\].*joblib"
+        with pytest.warns(UserWarning, match=told):
+            save(model, tmp_path / "m")
+        with pytest.warns(UserWarning, match="^loss state of the training"):
+            loaded = load(tmp_path / "m")
+        np.testing.assert_array_equal(loaded.decision_function(X), model.decision_function(X))
+        # It is that of now, and not that of another loss, nor what another would not take over.
+        saved_and_loaded(loaded, tmp_path)
+        saved_and_loaded(model.set_params(loss="cross_entropy"), tmp_path)
+
+    @pytest.mark.filterwarnings("error:.*loss state", "error:.*has learned")
+    @pytest.mark.parametrize("loss", ["noised_mixture", "logit_adjusted", "ldam"])
+    def test_the_losses_of_the_package_learn_nothing(self, tmp_path, loss):
+        model = fitted(loss=loss, warm_start=True).partial_fit(X[:60], Y[:60])
+        saved_and_loaded(model, tmp_path)
+
     def test_networks_whose_user_made_them_half_as_large(self, tmp_path):
         model = fitted(X=IMAGES, y=np.arange(30) % 3, max_epochs=1)
         model.net_.module_.bfloat16()
@@ -552,6 +603,14 @@ class TestRefusals:
     def test_an_own_loss(self, tmp_path):
         with pytest.raises(ValueError, match=r"loss cannot.*name"):
             save(fitted(loss=nn.CrossEntropyLoss()), tmp_path / "m")
+
+    def test_a_loss_whose_scores_need_what_it_has_learned(self, tmp_path, learning):
+        model = fitted(loss=learning, loss_params={"scaled": True})
+        with pytest.raises(ValueError, match=r"has learned \['seen', 'slope'\].*scores.*joblib"):
+            save(model, tmp_path / "m")
+        with pytest.raises(ValueError, match="other scores.*set them back"):
+            save(model.set_params(loss_params=None), tmp_path / "m")
+        assert not list(tmp_path.iterdir())
 
     @pytest.mark.parametrize(
         ("cls", "params", "change"),

@@ -6,10 +6,11 @@ import numpy as np
 import sklearn
 import torch
 
+from .. import training
 from .._randomness import own_generators
 from .._version import __version__
+from .._warnings import warn_caller
 from ..networks._sources import source_of
-from ..training import resolve_optimizer, torch_class
 from . import _allowed
 from ._container import pack
 from ._deep import bare_module
@@ -21,7 +22,8 @@ REBUILT = {"net_", "rule_", "history_", "device_", "_metadata_request", "_networ
 #: The estimators that can be saved, and the rules that they may hold, by name.
 ESTIMATORS = {}
 
-ALTERNATIVE = "or use joblib.dump, whose files run code when loaded and must be trusted"
+JOBLIB = "use joblib.dump, whose files run code when loaded and must be trusted"
+ALTERNATIVE = f"or {JOBLIB}"
 REMEDIES = {
     "backbone": (
         "keep the weights, safetensors.torch.save_file(model.net_.module_.state_dict(), path), "
@@ -42,20 +44,44 @@ def dump(model):
 
 
 def _check_loss(model):
-    """Raise if the loss was changed since `fit` to one that the network is not for.
+    """Raise if a loss that is made anew is not for the network, or would give other scores.
 
-    A loss is made anew when a file is loaded, and may choose or multiply what the network gives.
+    So a file is loaded. A loss may choose or multiply what the network gives, by what it has
+    learned, too, and its parameters may have been set anew since `fit`.
+
+    Returns
+    -------
+    learned : list of str
+        Parameters and buffers that a training would go on with, and that no file holds.
     """
-    criterion = model._criterion(1, torch.Generator())
+    trained, device = model.net_.bare_criterion, model.net_.device
+    criterion = model._criterion(1, torch.Generator()).to(device)
     model._check_head(bare_module(model.net_), criterion)
-    output = torch.arange(1.0, 1 + model._n_outputs, device=model.net_.device)[None]
+    output = torch.arange(1.0, 1 + model._n_outputs, device=device)[None]
     output = (output, -output) if criterion.head == "two_head" else output
-    if not torch.equal(criterion.scores(output), model.net_.criterion_.scores(output)):
+    scores = [loss.scores(output) for loss in (criterion, trained)]
+    before = {name: value.clone() for name, value in _contents(criterion)}
+    training.take_learned(criterion, trained)
+    after = _contents(criterion)
+    learned = sorted(name for name, value in after if not torch.equal(value, before[name]))
+    if torch.equal(*scores):
+        return learned
+    if learned and torch.equal(criterion.scores(output), scores[1]):
         raise ValueError(
-            f"loss={model.loss!r} with loss_params={model.loss_params!r} and the other parameters "
-            "of the loss would give other scores than the loss that the network was trained "
-            "with: set them back to what they were in `fit`, or fit again, before saving."
+            f"loss={model.loss!r} has learned {learned}, which its scores need and which no file "
+            f"of save holds: {JOBLIB}."
         )
+    raise ValueError(
+        f"loss={model.loss!r} with loss_params={model.loss_params!r} and the other parameters "
+        "of the loss would give other scores than the loss that the network was trained "
+        "with: set them back to what they were in `fit`, or fit again, before saving."
+    )
+
+
+def _contents(criterion):
+    """Return the parameters and buffers of a loss of the user, with their names."""
+    loss = training.trained_by(criterion)
+    return [*loss.named_parameters(), *loss.named_buffers()]
 
 
 def _check_precision(model):
@@ -69,7 +95,7 @@ def _check_precision(model):
 
 def describe_estimator(model, tensors):
     """Return the document of a fitted estimator, and put the tensors into `tensors`."""
-    _check_loss(copy.copy(model))
+    learned = _check_loss(copy.copy(model))
     _check_precision(model)
     module = bare_module(model.net_)
     tensors.update({NETWORK + name: t for name, t in module.state_dict().items()})
@@ -87,10 +113,12 @@ def describe_estimator(model, tensors):
     if model.net_.resumable and not known:
         left_out.append("optimizer state")
         state = None
+    if model.net_.resumable and learned:
+        left_out.append("loss state")
     fitted = {
         k: v for k, v in vars(model).items() if k not in model.get_params() and k not in REBUILT
     }
-    return {
+    document = {
         "versions": versions(),
         "estimator": type(model).__name__,
         "params": _encode_params("params", params, tensors),
@@ -104,6 +132,13 @@ def describe_estimator(model, tensors):
             "history", {"rows": list(model.history_)}, {"rows": _allowed.is_history}, tensors
         ),
     }
+    if "loss state" in left_out:
+        warn_caller(
+            f"loss={model.loss!r} has learned {learned}, which no file of save holds: a training "
+            f"that goes on from the file starts with a new loss. To keep it, {JOBLIB}.",
+            UserWarning,
+        )
+    return document
 
 
 def describe_unfitted(model, tensors):
@@ -171,8 +206,8 @@ def training_state(net):
 
 def _goes_on_with_its_optimizer(model):
     """Return whether the next training of a model goes on with what its optimizer knows."""
-    wanted, _ = resolve_optimizer(model.optimizer)
-    return torch_class(wanted) is torch_class(type(model.net_.optimizer_))
+    wanted, _ = training.resolve_optimizer(model.optimizer)
+    return training.torch_class(wanted) is training.torch_class(type(model.net_.optimizer_))
 
 
 def misshapen(module, states):

@@ -30,7 +30,8 @@ PARTS = {
 }
 #: What may be left out of it.
 LEFT_OUT = {
-    *("callbacks", "compile", "metadata requests", "net_params", "optimizer state", "weights")
+    *("callbacks", "compile", "loss state", "metadata requests", "net_params"),
+    *("optimizer state", "weights"),
 }
 #: What can be wrong with a description that is well formed.
 DESCRIPTION_ERRORS = (

@@ -221,7 +221,8 @@ class SetLoss(nn.Module):
     reduction are handled here. Class attributes declare what the loss asks of an estimator,
     which reads them and nothing else, so that a new loss touches one file. Constructor
     arguments called ``k``, ``class_counts``, ``n_samples``, ``generator``, or like a parameter of
-    the estimator, are supplied by the estimator unless the user sets them in ``loss_params``.
+    the estimator, are supplied by the estimator unless the user sets them in ``loss_params``;
+    so are those that a constructor hands on by ``**kwargs``.
 
     Parameters
     ----------
@@ -231,7 +232,8 @@ class SetLoss(nn.Module):
     Attributes
     ----------
     head : {"linear", "cosine", "two_head"}
-        The head that the network needs. The two-head network returns a pair of scores.
+        The head that the network needs. The two-head network returns a pair of scores, for
+        which a loss defines `forward`; the first ranks classes unless `scores` says otherwise.
     uses_index : bool
         Whether `forward` needs ``index``, the positions of the samples in the training set.
     prior_exponent : float
