@@ -64,7 +64,9 @@ def _check_loss(model):
     training.take_learned(criterion, trained)
     after = _contents(criterion)
     learned = sorted(name for name, value in after if not torch.equal(value, before[name]))
-    if torch.equal(*scores):
+    # What scores of label sets mean is told by the loss.
+    alike = not hasattr(model, "_ranked_by") or _class(criterion) is _class(trained)
+    if alike and torch.equal(*scores):
         return learned
     if learned and torch.equal(criterion.scores(output), scores[1]):
         raise ValueError(
@@ -73,9 +75,13 @@ def _check_loss(model):
         )
     raise ValueError(
         f"loss={model.loss!r} with loss_params={model.loss_params!r} and the other parameters "
-        "of the loss would give other scores than the loss that the network was trained "
-        "with: set them back to what they were in `fit`, or fit again, before saving."
+        "of the loss would give other scores or probabilities than the loss that the network "
+        "was trained with: set them back to what they were in `fit`, or fit again, before saving."
     )
+
+
+def _class(criterion):
+    return type(training.trained_by(criterion))
 
 
 def _contents(criterion):
