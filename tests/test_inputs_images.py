@@ -462,10 +462,11 @@ def test_tensors_of_a_dataset_have_their_channels_first():
 
 def test_volumes_without_a_transform_are_told_their_name():
     for shape in ((5, 3, 8, 8), (2, 5, 3, 8, 8)):
-        X = torch.zeros(3, *shape, dtype=torch.uint8)
-        inputs = media_inputs(Subset(TensorDataset(X), [0]), "dataset").subset([0], training=True)
-        with pytest.raises(ValueError, match="volumes and videos get a name"):
-            inputs.take([0])
+        X = TensorDataset(torch.zeros(3, *shape, dtype=torch.uint8))
+        for dataset in (X, Subset(X, [0])):
+            inputs = media_inputs(dataset, "dataset").subset([0], training=True)
+            with pytest.raises(ValueError, match="volumes and videos get a name"):
+                inputs.take([0])
     views = media_inputs(Subset(TensorDataset(torch.zeros(3, 5, 3, 8, 8)), [0]), "dataset")
     assert views.sample_shape == (3, 8, 8)
 

@@ -55,7 +55,9 @@ class DatasetInputs(SampleInputs):
     def take(self, indices, seed=None):
         if not self.in_memory:
             return super().take(indices, seed)
-        batch = self.dataset.tensors[0].detach()[self.indices[np.asarray(indices)]]
+        positions = self.indices[np.asarray(indices)]
+        batch = self.dataset.tensors[0].detach()[positions]
+        self._check_dimensions(batch.shape[1:], batch.ndim == 5, positions[0])
         batch = batch[:, None] if batch.ndim in (1, 3) else batch
         return batch if batch.dtype == torch.uint8 and batch.ndim > 2 else batch.float()
 

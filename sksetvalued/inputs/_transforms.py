@@ -354,9 +354,14 @@ class SampleInputs(Inputs):
                 f"{type(given).__name__}"
             )
             raise
-        if tensor.ndim > 4 or (views and self.training and self.transform is None):
+        self._check_dimensions(tensor.shape, views, position)
+        return tensor, views
+
+    def _check_dimensions(self, shape, views, position):
+        """Raise unless a sample of this shape is one vector or image, or views in evaluation."""
+        if len(shape) > 4 or (views and self.training and self.transform is None):
             raise ValueError(
-                f"{self.describe(position)} is of shape {tuple(tensor.shape)}: volumes and videos "
+                f"{self.describe(position)} is of shape {tuple(shape)}: volumes and videos "
                 "get a name, as in X={'volume': X} or a Dataset of dicts; several views of an "
                 "image are for evaluation."
             )
@@ -365,7 +370,6 @@ class SampleInputs(Inputs):
                 "transform must return a single view in training: give the views as "
                 "transform={'train': ..., 'eval': ...}."
             )
-        return tensor, views
 
     def _check_views(self, views, position):
         """Raise unless tensors are views of one sample."""
