@@ -173,6 +173,15 @@ def test_counts_tell_the_prior():
     np.testing.assert_allclose(clf.rule_.prior_, counts / counts.sum())
 
 
+def test_crops_of_training_may_have_another_size_and_type_than_those_of_evaluation():
+    images = np.random.default_rng(0).integers(0, 256, (40, 12, 12, 3), np.uint8)
+    pairs = [(Image.fromarray(x), i % 2) for i, x in enumerate(images)]
+    scaled = v2.Compose([v2.RandomCrop(10), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)])
+    transform = {"train": scaled, "eval": v2.CenterCrop(12)}
+    clf = TopKClassifier(1, max_epochs=1, transform=transform).fit(Stream.counted(pairs))
+    assert clf.input_shape_ == (3, 12, 12)
+
+
 @pytest.mark.parametrize("mode", ["P", "RGBA", "YCbCr"])
 def test_batches_of_pictures_are_read_as_those_of_the_training(mode):
     images = np.random.default_rng(0).integers(0, 256, (20, 8, 9, 3), np.uint8)
@@ -290,6 +299,21 @@ ERRORS = {
         ValueError,
         "sample 70 of the stream.* give all of them one shape",
         lambda: fitted(stream([*zip(X[:70], y), (X[0, :5], "a")])),
+    ),
+    "uneven after the first": (
+        ValueError,
+        "sample 512 of the stream is of shape",
+        lambda: fitted(stream([*zip(X, y), (X[0, :5], "a")]), batch_size=60, max_epochs=9),
+    ),
+    "uneven for a worker": (
+        ValueError,
+        "sample 256, by the count of worker 1 of 2, of the stream is of shape",
+        lambda: fitted(
+            stream(Rows([*X, X[0, :5], X[0, :5]], [*y, "a", "b"])),
+            batch_size=60,
+            max_epochs=9,
+            net_params={"iterator_train__num_workers": 2},
+        ),
     ),
 }
 

@@ -245,7 +245,9 @@ class Head(SampleInputs):
         return [str(len(self.samples))]
 
     def describe(self, position):
-        return f"sample {position} of the stream"
+        worker = get_worker_info()
+        where = "" if worker is None else f", by the count of {_name_of(worker)},"
+        return f"sample {position}{where} of the stream"
 
     def read(self, position):
         return self.samples[position]
@@ -311,14 +313,19 @@ class StreamInputs(Inputs):
         """Return the samples of training over and over, with targets, as an IterableDataset."""
         return _Repeated(self, encode)
 
-    def collate(self, pairs):
+    def collate(self, triples):
         """Return samples and targets as two batches."""
-        samples, targets = zip(*pairs)
-        return self.head.stack(range(len(samples)), samples), torch.tensor(targets)
+        positions, samples, targets = zip(*triples)
+        first = self.head.subset([0], training=True)
+        return first.stack(positions, samples), torch.tensor(targets)
+
+
+def _name_of(worker):
+    return f"worker {worker.id + 1} of {worker.num_workers}"
 
 
 class _Repeated(IterableDataset):
-    """Pairs (sample, target) of a stream, pass after pass."""
+    """Triples (position, sample, target) of a stream, pass after pass."""
 
     def __init__(self, inputs, encode):
         self.stream, self.encode = inputs.stream, encode
@@ -332,14 +339,14 @@ class _Repeated(IterableDataset):
                 self.stream.source.set_epoch(epoch)
             n_read = 0
             for x, y in self.stream:
-                yield self.prepare.prepared(x, n_read)[0], self.encode(y)
+                yield n_read, self.prepare.prepared(x, n_read)[0], self.encode(y)
                 n_read += 1
             if not n_read:
                 self._raise_empty()
 
     def _raise_empty(self):
         worker = get_worker_info()
-        where = "" if worker is None else f" to worker {worker.id + 1} of {worker.num_workers}"
+        where = "" if worker is None else f" to {_name_of(worker)}"
         raise ValueError(
             f"the source, a {type(self.stream.source).__name__}, yielded no samples{where}: an "
             "iterable must start anew for each pass, and have a part for each worker process."

@@ -122,8 +122,8 @@ class StreamSet(TrainingSet):
         )
         return StreamBatches(loader, len(self))
 
-    def _collate(self, pairs):
-        x, target = self.inputs.collate(pairs)
+    def _collate(self, triples):
+        x, target = self.inputs.collate(triples)
         weight = None if self.class_weight is None else self.class_weight[target]
         return x, (target, weight, None)
 
