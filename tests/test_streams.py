@@ -167,10 +167,12 @@ def test_counts_may_be_columns_that_belong_to_the_classes():
     assert stream.class_counts.tolist() == [20, 30, 40]
 
 
-def test_counts_tell_the_prior():
+def test_counts_tell_the_prior_and_may_be_its_shares():
     counts = np.arange(1, 11)
-    clf = fitted(stream(class_counts=counts, n_samples=512), objective="macro")
-    np.testing.assert_allclose(clf.rule_.prior_, counts / counts.sum())
+    for given in (counts, counts / counts.sum()):
+        clf = fitted(stream(class_counts=given, n_samples=512), objective="macro")
+        np.testing.assert_allclose(clf.rule_.prior_, counts / counts.sum())
+    assert Stream([], classes=range(3), class_counts=[0, 1, 0]).n_samples == 1
 
 
 def test_crops_of_training_may_have_another_size_and_type_than_those_of_evaluation():
@@ -216,6 +218,11 @@ ERRORS = {
     "real batches": (TypeError, "batch_size must be an integer", lambda: stream().batches(2.5)),
     "iterator": (TypeError, "starts anew", lambda: stream(iter(Rows()))),
     "counts": (ValueError, "one count per label", lambda: stream(class_counts=[1])),
+    "shares": (
+        ValueError,
+        "class_counts sums to 1, fewer .* pass n_samples=",
+        lambda: stream(class_counts=COUNTS / COUNTS.sum()),
+    ),
     "negative": (ValueError, "numbers >= 0", lambda: stream(class_counts=COUNTS - 60)),
     "twice": (ValueError, "twice", lambda: stream(classes=["a"] * 10)),
     "length": (ValueError, "n_samples must be >= 1", lambda: stream(n_samples=0)),

@@ -39,7 +39,8 @@ class Stream:
         All labels.
     class_counts : array-like of shape (n_classes,)
         Samples of each class, in the order of `classes`. Losses and rules for long tails use
-        their proportions: estimates will do.
+        their proportions: estimates will do, or the proportions themselves if `n_samples` is
+        given.
     n_samples : int, optional
         Samples of an epoch; None: the sum of `class_counts`. The source is read over and over,
         and an epoch is so many of its samples, in whole batches. Of an endless source it is what
@@ -203,7 +204,13 @@ def _checked_counts(classes, class_counts):
 
 def _checked_length(n_samples, class_counts):
     if n_samples is None:
-        return int(np.ceil(class_counts.sum()))
+        total = class_counts.sum()
+        if total < np.count_nonzero(class_counts):
+            raise ValueError(
+                f"class_counts sums to {total:g}, fewer samples than classes that have some: of "
+                "proportions, pass n_samples=, the samples of an epoch."
+            )
+        return int(np.ceil(total))
     check_integer("n_samples", n_samples, 1)
     return int(n_samples)
 
