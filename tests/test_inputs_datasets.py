@@ -11,7 +11,7 @@ from PIL import Image
 from torch._subclasses import FakeTensorMode
 from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset, TensorDataset
 
-from sksetvalued import TopKClassifier
+from sksetvalued import Stream, TopKClassifier
 from sksetvalued.inputs import dataset_targets, media_inputs
 from sksetvalued.inputs._tables import ArrayInputs
 from sksetvalued.inputs._torch_datasets import DatasetInputs
@@ -40,6 +40,10 @@ class Labelled(Pictures):
     def __init__(self, attribute, values):
         super().__init__()
         setattr(self, attribute, values)
+
+
+class Items(list, Dataset):
+    """Pairs in a list."""
 
 
 def classifier(**params):
@@ -299,6 +303,24 @@ def test_datasets_of_vectors_are_trained_on():
     vectors = rng.standard_normal((24, 4)).astype(np.float32)
     dataset = TensorDataset(torch.from_numpy(vectors), torch.from_numpy(Y))
     assert classifier().fit(dataset).decision_function(dataset).shape == (24, 3)
+
+
+@pytest.mark.parametrize("form", [list, tuple, np.ndarray.tolist])
+def test_lists_of_numbers_are_vectors(form):
+    rows = np.random.default_rng(0).standard_normal((24, 3)).astype(np.float32)
+    arrays, lists = (Items(zip(x, Y.tolist())) for x in (rows, [form(row) for row in rows]))
+    scores = [classifier().fit(x).decision_function(x) for x in (arrays, lists)]
+    np.testing.assert_array_equal(*scores)
+    streams = Stream.counted(arrays), Stream.counted(lists)
+    scores = [classifier().fit(stream).decision_function(rows) for stream in streams]
+    np.testing.assert_array_equal(*scores)
+
+
+def test_a_transform_does_not_change_lists_of_the_user():
+    given = [[1, 2.0], [3, 4.0]]
+    inputs = media_inputs(Items(zip(given, Y)), "dataset", lambda row: row.pop() and row)
+    assert inputs.take([0, 1]).tolist() == [[1], [3]]
+    assert given == [[1, 2], [3, 4]]
 
 
 def test_numbers_of_a_tensor_dataset_are_one_column():

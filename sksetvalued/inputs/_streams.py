@@ -34,7 +34,7 @@ class Stream:
     source : iterable
         Yields pairs (x, y), or what `keys` picks them from. It is iterated over anew for each
         pass; a method `set_epoch` is called before. x is anything that a Dataset may return: a
-        vector, an image, a dict of named parts.
+        vector or a list of numbers, an image, a dict of named parts.
     classes : array-like of shape (n_classes,)
         All labels.
     class_counts : array-like of shape (n_classes,)

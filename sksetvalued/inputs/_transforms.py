@@ -5,6 +5,7 @@ import copy
 import struct
 from abc import abstractmethod
 from collections.abc import Mapping, MutableMapping
+from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
@@ -82,8 +83,8 @@ def to_tensor(value):
         tensor = _from_array(np.array(_eight_bits(value)))
     else:
         raise TypeError(
-            "samples must be PIL images, arrays or tensors (after `transform`), got "
-            f"{type(value).__name__}."
+            "samples must be PIL images, arrays, tensors or lists of numbers (after `transform`), "
+            f"got {type(value).__name__}."
         )
     if tensor.ndim == 2:
         check_grey(*tensor.shape)
@@ -179,6 +180,12 @@ def upright(image):
     return image
 
 
+def _is_vector(sample):
+    """Return whether a sample is a list of numbers, rather than of views."""
+    listed = isinstance(sample, tuple | list) and len(sample) > 0
+    return listed and all(isinstance(value, Real) for value in sample)
+
+
 def _own(sample):
     """Return a sample whose values a transform may change in place."""
     if isinstance(sample, MutableMapping):
@@ -188,7 +195,7 @@ def _own(sample):
         return own
     if isinstance(sample, torch.Tensor):
         return sample.clone()
-    has_copy = isinstance(sample, np.ndarray) or hasattr(sample, "getbands")
+    has_copy = isinstance(sample, np.ndarray | list) or hasattr(sample, "getbands")
     return sample.copy() if has_copy else sample
 
 
@@ -205,7 +212,8 @@ class SampleInputs(Inputs):
     """Base of the inputs that read and transform samples one at a time, in worker processes.
 
     Subclasses define :meth:`read` and :meth:`describe`. A transform of evaluation may return
-    several views of a sample (a tuple, a list, or a tensor with one more dimension).
+    several views of a sample (a tuple, a list, or a tensor with one more dimension). A tuple or
+    list of numbers is one vector.
 
     Parameters
     ----------
@@ -341,6 +349,8 @@ class SampleInputs(Inputs):
             if isinstance(sample, Mapping):
                 check_names(sample.keys())
                 return {name: part_tensor(sample[name], name) for name in sample}, False
+            if _is_vector(sample):
+                sample = np.asarray(sample)
             if isinstance(sample, tuple | list):
                 views = [to_tensor(view) for view in sample]
                 self._check_views(views, position)
