@@ -94,6 +94,16 @@ class TestEmpty:
             with pytest.raises(ValueError, match="X holds no samples"):
                 method(empty)
 
+    def test_no_rows_of_named_parts_and_of_frames(self):
+        of_parts = classifier(backbone=nn.Identity()).fit({"input": IMAGES[:, 0, 0] / 255}, Y)
+        of_table = classifier().fit(IMAGES[:, 0, 0], Y)
+        for clf, empty in ((of_parts, {"input": np.zeros((0, 3))}), (of_table, pd.DataFrame())):
+            for method in (clf.predict_set, lambda X, clf=clf: clone(clf).fit(X, [])):
+                with pytest.raises(ValueError, match="X holds no samples"):
+                    method(empty)
+        with pytest.raises(ValueError, match=r"X is a table without columns, of shape \(24, 0\)"):
+            of_table.predict(pd.DataFrame(index=Y))
+
 
 class TestDatasets:
     @pytest.mark.parametrize(

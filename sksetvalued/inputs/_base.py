@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import torch
 
+NO_SAMPLES = "X holds no samples (n_samples=0), at least one is needed."
 TEXTS_REMEDY = "Texts go through a vectorizer first, as in make_pipeline(TfidfVectorizer(), ...)."
 
 

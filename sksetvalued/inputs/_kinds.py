@@ -10,7 +10,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 from .._arrays import as_array
 from .._sets import without_zeros
-from ._base import TEXTS_REMEDY
+from ._base import NO_SAMPLES, TEXTS_REMEDY
 from ._images import ImageInputs, ListedImages, need_a_list
 from ._mapped import MappedInputs, is_mapped
 from ._named import NamedInputs
@@ -18,7 +18,7 @@ from ._paths import PathInputs
 from ._streams import Stream, stream_remedy
 from ._tables import DENSE_FROM, ArrayInputs, SparseInputs
 from ._torch_datasets import DatasetInputs
-from ._transforms import NO_SAMPLES, upright
+from ._transforms import upright
 
 #: Formats of a Dataset of Hugging Face that give no arrays by name.
 TABULAR = (None, "arrow", "pandas", "polars")
@@ -143,7 +143,7 @@ def _holds_paths(X):
 
 
 def _check_column(X):
-    """Raise where a table of one column holds strings that are no numbers."""
+    """Raise where a frame has no columns, or a table of one column strings that are no numbers."""
     if isinstance(X, torch.Tensor):
         return
     if hasattr(X, "collect") and not hasattr(X, "__len__"):
@@ -151,6 +151,9 @@ def _check_column(X):
     shape = X.shape if hasattr(X, "shape") else np.shape(X)
     if len(shape) != 2:
         _raise_of_type(X)
+    if hasattr(X, "columns") and not shape[1]:
+        no_columns = f"X is a table without columns, of shape {tuple(shape)}."
+        raise ValueError(no_columns if shape[0] else NO_SAMPLES)
     if shape[1] == 1:
         for (value,) in np.asarray(X.head(1) if hasattr(X, "head") else X[:1]):
             _check_string(value)

@@ -5,7 +5,7 @@ import scipy.sparse as sp
 import torch
 
 from .._arrays import as_array, to_tensor
-from ._base import Inputs
+from ._base import NO_SAMPLES, Inputs
 
 #: A label among the parts would be shown to the network.
 LABEL_NAMES = {"label", "labels", "target", "targets", "y"}
@@ -124,6 +124,8 @@ class NamedInputs(Inputs):
         lengths = {name: len(tensor) for name, tensor in self.tensors.items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"the parts of X must have one length, got {lengths}.")
+        if not len(self):
+            raise ValueError(NO_SAMPLES)
 
     @property
     def sample_shape(self):

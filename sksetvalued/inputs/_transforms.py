@@ -13,7 +13,7 @@ import torch
 
 from .. import _arrays
 from .._randomness import put_back
-from ._base import ChannelStatistics, Inputs
+from ._base import NO_SAMPLES, ChannelStatistics, Inputs
 from ._named import NamedTensors, check_names, form_of, part_tensor
 from ._tables import ArrayInputs
 
@@ -27,7 +27,6 @@ SMALLEST_IMAGE = 8
 ORIENTATION = 0x0112
 #: Raised by malformed metadata of an image, whose pixels may be whole.
 EXIF_ERRORS = (SyntaxError, ValueError, KeyError, TypeError, struct.error)
-NO_SAMPLES = "X holds no samples (n_samples=0), at least one is needed."
 N_STATISTICS_SAMPLES = 512
 STATISTICS_BATCH = 32
 
