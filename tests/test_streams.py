@@ -1,6 +1,7 @@
 """Training on samples that come one after the other."""
 
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -196,6 +197,25 @@ def test_batches_of_pictures_are_read_as_those_of_the_training(mode):
     pairs[0] = (pairs[0][0].resize((10, 8)), 0)
     batch, _ = next(Stream.counted(pairs).batches(20))
     assert clf.set_params(transform=v2.CenterCrop(8)).fit(batch, [y for _, y in pairs])
+
+
+@pytest.mark.parametrize("kind", [float, np.float32, np.array, torch.tensor])
+def test_batches_of_numbers_are_one_column_as_in_training(kind):
+    given = Stream.counted([(kind(i / 20), i // 10) for i in range(20)])
+    clf = TopKClassifier(1, max_epochs=1).fit(given)
+    (rows, labels), *_ = given.batches(20)
+    assert rows.shape == (20, 1)
+    assert clf.partial_fit(rows, labels).input_shape_ == (1,)
+
+
+def test_batches_of_parts_and_paths_stay_as_they_are():
+    (rows, _), *_ = Stream.counted([({"age": i, "file": Path("x")}, 0) for i in range(4)]).batches(
+        4
+    )
+    assert rows["age"].shape == rows["file"].shape == (4,)
+    for path in ("x.png", Path("x.png")):
+        (rows, _), *_ = Stream.counted([(path, 0)] * 4).batches(4)
+        assert rows.tolist() == [path] * 4
 
 
 def test_labels_of_batches_are_those_of_the_source():

@@ -1,5 +1,6 @@
 """Samples that come one after the other, and are too many to be counted or picked."""
 
+import os
 from collections.abc import Hashable, Iterator, Mapping
 from itertools import count, islice
 
@@ -170,7 +171,7 @@ class Stream:
         pairs = iter(self)
         while batch := list(islice(pairs, batch_size)):
             samples, labels = zip(*batch)
-            yield _stacked(samples), as_labels(list(labels), "the labels of the stream")
+            yield _batch(samples), as_labels(list(labels), "the labels of the stream")
 
 
 def _checked_counts(classes, class_counts):
@@ -222,9 +223,16 @@ def _plain(label):
     return label.item() if np.prod(np.shape(label)) == 1 else label
 
 
-def _stacked(samples):
+def _batch(samples):
+    """Return samples as one X: numbers as a column, paths and the numbers of parts as they are."""
     if isinstance(samples[0], Mapping):
         return {name: _stacked([sample[name] for sample in samples]) for name in samples[0]}
+    batch = _stacked(samples)
+    of_numbers = getattr(batch, "ndim", 0) == 1 and not isinstance(samples[0], str | os.PathLike)
+    return batch[:, None] if of_numbers else batch
+
+
+def _stacked(samples):
     shapes = {np.shape(sample) for sample in samples if not hasattr(sample, "getbands")}
     if any(hasattr(sample, "getbands") for sample in samples) or len(shapes) > 1:
         return list(samples)  # PIL images, and images of several sizes

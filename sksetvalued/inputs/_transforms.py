@@ -65,7 +65,7 @@ def to_tensor(value):
 
     Parameters
     ----------
-    value : PIL image, ndarray or Tensor
+    value : PIL image, ndarray, Tensor or number
         Arrays of three dimensions have the channels where :func:`channels_last` says. Tensors
         have the channels first, as in torchvision.
 
@@ -76,14 +76,14 @@ def to_tensor(value):
     """
     if isinstance(value, torch.Tensor):
         tensor = value.detach().as_subclass(torch.Tensor)
-    elif isinstance(value, np.ndarray | np.number):
+    elif isinstance(value, np.ndarray | Real):
         tensor = _from_array(np.asarray(value))
     elif hasattr(value, "getbands"):
         tensor = _from_array(np.array(_eight_bits(value)))
     else:
         raise TypeError(
-            "samples must be PIL images, arrays, tensors or lists of numbers (after `transform`), "
-            f"got {type(value).__name__}."
+            "samples must be PIL images, arrays, tensors, numbers or lists of numbers (after "
+            f"`transform`), got {type(value).__name__}."
         )
     if tensor.ndim == 2:
         check_grey(*tensor.shape)
