@@ -221,6 +221,15 @@ def test_the_labels_of_tensor_datasets():
     assert dataset_targets(tensors).tolist() == [4, 1, 4]
 
 
+@pytest.mark.parametrize("labels", [Y, np.eye(24)], ids=["labels", "shares"])
+def test_labels_may_be_of_bfloat16(labels):
+    tensors = TensorDataset(torch.zeros(24, 2), torch.from_numpy(labels).bfloat16())
+    attribute = Items(tensors)
+    attribute.targets = tensors.tensors[1]
+    for dataset in (tensors, Items(tensors), attribute):
+        np.testing.assert_array_equal(dataset_targets(dataset), labels)
+
+
 @pytest.fixture
 def image_folder(tmp_path):
     for i, image in enumerate(X):

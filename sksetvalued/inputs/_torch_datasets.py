@@ -3,13 +3,14 @@
 import math
 import os
 from collections.abc import Sequence
+from functools import partial
 from numbers import Number
 
 import numpy as np
 import torch
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
-from .._arrays import check_strings
+from .._arrays import as_array, check_strings
 from .._randomness import put_back
 from ._transforms import SampleInputs, parts_remedy
 
@@ -209,7 +210,7 @@ def _stored_targets(dataset):
             return _as_array([labels for part in parts for labels in part.tolist()])
         return np.concatenate(parts)
     if type(dataset) is TensorDataset:
-        return dataset.tensors[-1].numpy(force=True) if len(dataset.tensors) > 1 else None
+        return as_array(dataset.tensors[-1], "y") if len(dataset.tensors) > 1 else None
     targets = _attribute_targets(dataset)
     transform = getattr(dataset, "target_transform", None)
     if targets is None or transform is None:
@@ -221,7 +222,7 @@ def _attribute_targets(dataset):
     for name in TARGET_ATTRIBUTES:
         targets = getattr(dataset, name, None)
         if _is_one_each(targets, dataset):
-            return targets.numpy(force=True) if torch.is_tensor(targets) else _as_array(targets)
+            return as_array(targets, "y") if torch.is_tensor(targets) else _as_array(targets)
     for name in PAIR_ATTRIBUTES:
         pairs = getattr(dataset, name, None)
         if _is_one_each(pairs, dataset) and all(map(_is_pair, pairs)):
@@ -258,5 +259,6 @@ def _without_tensors(targets):
     Label sets may hold one label, too, where others hold several.
     """
     tensors = [target for target in targets if torch.is_tensor(target)]
-    plain = torch.Tensor.item if all(t.numel() == 1 for t in tensors) else torch.Tensor.numpy
-    return [plain(t.detach().cpu()) if torch.is_tensor(t) else t for t in targets]
+    of_one = all(t.numel() == 1 for t in tensors)
+    plain = torch.Tensor.item if of_one else partial(as_array, name="y")
+    return [plain(t) if torch.is_tensor(t) else t for t in targets]
