@@ -288,6 +288,12 @@ ERRORS = {
         "EpochScoring with on_train=True, but a Stream",
         lambda: fitted(stream(), callbacks=[EpochScoring("accuracy", on_train=True)]),
     ),
+    "three keys": (
+        ValueError,
+        r"keys must be a pair \(x, y\).* got \('row', 'head', 'label'\)",
+        lambda: stream(Records(), keys=("row", "head", "label")),
+    ),
+    "one key": (ValueError, r"keys must be a pair .*'ab'", lambda: stream(Records(), keys="ab")),
     "triples": (TypeError, "pairs", lambda: fitted(stream([(x, 1, 2) for x in X]))),
     "unknown label": (
         ValueError,

@@ -89,6 +89,11 @@ class Stream:
                 f"IterableDataset, got {type(source).__name__}: wrap what makes an iterator in a "
                 "class with __iter__, or train by partial_fit on one batch after the other."
             )
+        if keys is not None and not (isinstance(keys, tuple | list) and len(keys) == 2):
+            raise ValueError(
+                f"keys must be a pair (x, y), of which x may be a tuple of keys, got {keys!r}: of "
+                "several parts, say keys=(('a', 'b'), 'label')."
+            )
         self.source = source
         self.keys = keys
         self.classes, self.class_counts = _checked_counts(classes, class_counts)
