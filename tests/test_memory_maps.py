@@ -18,7 +18,10 @@ def mapped(path, array, mode="r"):
     return np.load(path, mmap_mode=mode)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+DTYPES = ["f4", "f8", "f2", "u1", "u2", "i8", "u8", "?", ">f4", ">f8", ">i4"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("own", [None, nn.Linear(6, 4)])
 def test_a_map_gives_the_model_of_the_array(tmp_path, dtype, own):
     X = rng.normal(100, 3, size=(300, 6)).astype(dtype)
@@ -35,13 +38,13 @@ def test_a_map_gives_the_model_of_the_array(tmp_path, dtype, own):
     np.testing.assert_array_equal(clf.decision_function(X), scores)
 
 
-@pytest.mark.parametrize("kind", ["table", "float64 table", "images"])
-def test_nothing_copies_the_data(tmp_path, kind):
-    shape = (6_000, 16, 16) if kind == "images" else (6_000, 256)
-    dtype = np.float64 if kind == "float64 table" else np.float32
-    X = mapped(tmp_path / "X.npy", rng.random(shape, dtype=dtype))
-    y = np.arange(6_000) % 3
-    clf = AverageKClassifier(1.5, backbone=(4,) if kind != "images" else Mean(), max_epochs=1)
+@pytest.mark.parametrize("dtype", ["images", "f4", "f8", "f2", "u1", "i8", ">f8"])
+def test_nothing_copies_the_data(tmp_path, dtype):
+    images = dtype == "images"
+    shape = (12_000, 16, 16) if images else (12_000, 256)
+    X = mapped(tmp_path / "X.npy", rng.integers(0, 99, shape).astype("f4" if images else dtype))
+    y = np.arange(12_000) % 3
+    clf = AverageKClassifier(1.5, backbone=Mean() if images else (4,), max_epochs=1)
     clf.set_params(calibration_fraction=0.1, batch_size=200)
     tracemalloc.start()
     clf.fit(X, y)
@@ -67,3 +70,22 @@ def test_views_of_maps_are_told(tmp_path):
     writable = mapped(tmp_path / "Y.npy", np.asarray(X), "r+")
     assert type(table_inputs(writable)) is not ArrayInputs
     assert isinstance(TopKClassifier(1, max_epochs=1).fit(X, np.arange(50) % 2), TopKClassifier)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", ">f8"])
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_values_of_maps_are_checked_to_the_end(tmp_path, dtype, value):
+    X = rng.random((6_000, 64)).astype(dtype)
+    clf = TopKClassifier(1, max_epochs=1).fit(mapped(tmp_path / "X.npy", X), np.arange(6_000) % 2)
+    X[-1, -1] = value
+    X = mapped(tmp_path / "X.npy", X)
+    for method in (clf.predict, lambda X: clf.fit(X, np.arange(6_000) % 2)):
+        with pytest.raises(ValueError, match="Input X contains (NaN|infinity)"):
+            method(X)
+
+
+def test_large_numbers_of_maps_are_refused_in_any_order_of_bytes(tmp_path):
+    for dtype in ("f8", ">f8"):
+        X = mapped(tmp_path / "X.npy", np.full((6, 2), -1e39, dtype))
+        with pytest.raises(ValueError, match=r"up to 1e\+39, too large"):
+            TopKClassifier(1).fit(X, np.arange(6) % 2)

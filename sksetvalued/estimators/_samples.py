@@ -18,6 +18,7 @@ from ..inputs import (
     hint_of_one,
     input_kind,
     is_image,
+    is_mapped,
     media_inputs,
     same_form,
     table_inputs,
@@ -27,6 +28,9 @@ from ..training import is_perceptron
 
 #: Types of tables that are taken as they are.
 FLOATS = (np.float64, np.float32)
+
+#: Entries of a mapped table that are checked together.
+CHECKED_AT_ONCE = 1 << 18
 
 #: Weights whose sums and products with losses are numbers in single precision.
 WEIGHTS = (1e-30, 1e30)
@@ -79,7 +83,7 @@ class TakesSamples:
             if kind == "table":
                 self._check_no_transform()
                 X = self._validate_table(X, reset)
-                if training or not self._predicts_in_double(X.dtype):
+                if training or not self._predicts_in_double(X.dtype.newbyteorder("=")):
                     self._check_single_precision(X)
                 backbone = self.backbone if reset else self._network_params["backbone"]
                 dtype = None if is_perceptron(backbone, X.shape[1:]) else torch.float32
@@ -127,7 +131,7 @@ class TakesSamples:
             raise ValueError(f"X has the shape {tuple(X.shape)}.{hint}")
 
     def _validate_table(self, X, reset):
-        """Return a table as a float array or CSR matrix.
+        """Return a table as a float array or CSR matrix; a mapped one may hold any numbers.
 
         One that is so already costs no more than a look at its values, which is what a service
         sends, row by row.
@@ -144,8 +148,11 @@ class TakesSamples:
                 "X holds dates or durations, which are no measurements yet: make numbers of them, "
                 "such as the days since one of them."
             )
+        # Numbers in a file are converted batch by batch.
+        stays = isinstance(X, np.ndarray) and is_mapped(X) and np.can_cast(X.dtype, np.float64)
+        options = {"dtype": None, "ensure_all_finite": False} if stays else {"dtype": FLOATS}
         try:
-            return validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=reset)
+            X = validate_data(self, X, accept_sparse="csr", reset=reset, **options)
         except OverflowError as error:
             raise ValueError(f"X holds numbers that no float can hold: {error}.") from error
         except (TypeError, ValueError) as error:
@@ -155,11 +162,21 @@ class TakesSamples:
                     "first, as by sklearn.preprocessing.OneHotEncoder"
                 )
             raise
+        if stays:
+            self._check_finite(X)
+        return X
+
+    def _check_finite(self, X):
+        """Raise for NaN or infinity, a few rows of a mapped table at a time."""
+        n_rows = max(1, CHECKED_AT_ONCE // X.shape[1])
+        for start in range(0, len(X), n_rows):
+            rows = X[start : start + n_rows]
+            assert_all_finite(rows, estimator_name=type(self).__name__, input_name="X")
 
     def _check_single_precision(self, X):
         """Raise if a table in double precision has values that single precision has not."""
         values = X.data if hasattr(X, "indptr") else X
-        if X.dtype == np.float64 and values.size:
+        if X.dtype.newbyteorder("=") == np.float64 and values.size:
             largest = max(values.max(), -values.min())
             if largest > np.finfo(np.float32).max:
                 raise ValueError(

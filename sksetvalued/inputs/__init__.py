@@ -2,6 +2,7 @@
 
 from ._base import ChannelStatistics, ColumnStatistics, Inputs
 from ._kinds import hint_of_one, input_kind, media_inputs, table_inputs
+from ._mapped import is_mapped
 from ._named import NamedTensors, is_image, named_arrays, plain_sample, same_form
 from ._streams import Stream, StreamInputs
 from ._tables import WIDE, NormalizedRows, SparseInputs, SparseRows, arcsinh
@@ -25,6 +26,7 @@ __all__ = [
     "hint_of_one",
     "input_kind",
     "is_image",
+    "is_mapped",
     "media_inputs",
     "named_arrays",
     "plain_sample",

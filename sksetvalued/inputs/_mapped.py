@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+from .._arrays import to_tensor
 from ._base import Inputs
 from ._tables import ArrayInputs
 
@@ -17,20 +18,23 @@ def is_mapped(array):
 
 
 class MappedInputs(ArrayInputs):
-    """Rows of a memory-mapped table, of which batches alone are copied.
+    """Rows of a memory-mapped table, of which batches alone are copied and converted.
 
     Parameters
     ----------
     data : ndarray of shape (n_rows, n_features)
+        Of any numbers that double precision holds.
     dtype : torch.dtype, optional
-        Type of the batches; that of `data` by default.
+        Type of the batches; single precision where that is the type of `data`, else double, by
+        default.
     indices : ndarray of int, optional
         The rows that are samples, all by default.
     """
 
     def __init__(self, data, dtype=None, indices=None):
         self.data = data
-        self._dtype = torch.from_numpy(np.empty(0, data.dtype)).dtype if dtype is None else dtype
+        own = torch.float32 if data.dtype == np.float32 else torch.float64
+        self._dtype = own if dtype is None else dtype
         self.indices = np.arange(len(data)) if indices is None else indices
 
     @property
@@ -44,7 +48,7 @@ class MappedInputs(ArrayInputs):
         return self._rows(self.indices[np.asarray(indices)])
 
     def _rows(self, positions):
-        return torch.from_numpy(self.data[positions]).to(self._dtype)
+        return to_tensor(self.data[positions]).to(self._dtype)
 
     def _blocks(self, n_rows):
         starts = range(0, len(self), n_rows)
