@@ -50,7 +50,7 @@ def _copied(backbone):
             "Give a callable (input_shape) -> nn.Module that makes it."
         ) from error
     for own, given in zip(body.parameters(), backbone.parameters(), strict=True):
-        own.requires_grad_(given.requires_grad)
+        own.requires_grad = given.requires_grad
     return body
 
 
