@@ -31,7 +31,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.optim.lr_scheduler import MultiStepLR, OneCycleLR, ReduceLROnPlateau
 
 from .._checks import check_number, check_takes
-from ._criterion import parameters_of
+from .._signatures import parameters_of
 
 #: Callbacks that show or write what happens.
 WATCHING = (
