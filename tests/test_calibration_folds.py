@@ -62,7 +62,7 @@ def fold_scores(fitted, n_folds):
 )
 def test_the_threshold_is_that_of_networks_trained_without_the_fold(objective, bounds):
     """Of sets smaller by as much as those of the last network's own samples are larger."""
-    params = {"max_epochs": 30, "objective": objective, "rule_params": bounds}
+    params = {"max_epochs": 12, "objective": objective, "rule_params": bounds}
     fitted = classifier(calibration_folds=3, **params).fit(X, Y)
     new, own = fold_scores(fitted, 3)
     options = {"prior": fitted._prior, "objective": objective, "log_scores": True, **bounds}

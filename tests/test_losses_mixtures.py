@@ -166,7 +166,8 @@ def test_mixtures_pickle_and_reduce(cls):
         (TopKClassifier(2, loss="noised_hinge", cross_entropy=0.5), "cross_entropy"),
         (TopKClassifier(2, loss=torch.nn.CrossEntropyLoss(), max_margin=0.2), "max_margin"),
         (AverageKClassifier(2, loss="cross_entropy", alpha=0.1), "alpha"),
-        (AverageKClassifier(2, cross_entropy=0.0, alpha=0.1), "alpha"),
+        (AverageKClassifier(2, cross_entropy=0.5), "cross_entropy"),
+        (AverageKClassifier(2, loss="two_head_mixture", cross_entropy=0.0, alpha=0.1), "alpha"),
         (TopKClassifier(2, cross_entropy=1.0, epsilon=0.5), "epsilon"),
     ],
 )
@@ -176,13 +177,21 @@ def test_a_parameter_that_the_loss_ignores_is_warned_of(clf, name):
         clf.set_params(max_epochs=1).fit(X, y)
 
 
-@pytest.mark.parametrize("cls", [TopKClassifier, AverageKClassifier])
-def test_every_weight_of_the_default_acts(cls):
+MIXED = {"cross_entropy": 0.9, "ranks": {2: 1}, "label_smoothing": 0.3}
+
+
+@pytest.mark.parametrize(
+    ("clf", "acting"),
+    [
+        (TopKClassifier(2), {"epsilon": 0.2, **MIXED}),
+        (AverageKClassifier(2), {"alpha": 5.0}),
+        (AverageKClassifier(2, loss="two_head_mixture"), {"alpha": 5.0, **MIXED}),
+    ],
+)
+def test_every_weight_of_a_loss_acts(clf, acting):
     X, y = np.random.default_rng(0).standard_normal((60, 4)), np.arange(60) % 4
-    clf = cls(2, max_epochs=2, random_state=0)
+    clf.set_params(max_epochs=2, random_state=0)
     default = clf.fit(X, y).decision_function(X)
-    acting = {"cross_entropy": 0.9, "ranks": {2: 1}, "label_smoothing": 0.3}
-    acting |= {"epsilon": 0.2} if cls is TopKClassifier else {"alpha": 5.0}
     for name, value in acting.items():
         scores = clf.set_params(**{name: value}).fit(X, y).decision_function(X)
         assert np.abs(scores - default).max() > 1e-4, name

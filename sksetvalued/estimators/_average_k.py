@@ -33,9 +33,8 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
 
     A sample that is easy gets a small set, an ambiguous one a large set: classes are in the set
     when their probability reaches one threshold, calibrated on unlabelled data so that the
-    average size is k. The default loss trains two heads: one proposes, for the whole batch, the
-    candidate classes that the other learns as further labels [1]_; beside the cross-entropy, the
-    first learns by the noised top-k hinge at the ranks 1 and k. The sets come from the first,
+    average size is k. The default loss is that of [1]_: one head proposes, for the whole batch,
+    the candidate classes that the other learns as further labels. The sets come from the first,
     which covers more in our measurements; ``loss_params={"ranking_head": "multi_label"}`` takes
     the other, as [1]_ does.
 
@@ -47,13 +46,13 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
     objective : {"micro", "macro"}, default="micro"
         What the sets are to maximise: coverage over samples, or averaged over classes (for long
         tails). "macro" thresholds p_y(x) / prior_y.
-    loss : str, criterion class or instance, default="two_head_mixture"
-        "two_head_mixture", "two_head" (that of [1]_), "cross_entropy", "assume_negative",
-        "expected_positive", "role", "noised_hinge", any other name in
+    loss : str, criterion class or instance, default="two_head"
+        "two_head", "two_head_mixture" (the same and the noised top-k hinge), "cross_entropy",
+        "assume_negative", "expected_positive", "role", "noised_hinge", any other name in
         ``sksetvalued.losses.LOSSES`` for single labels, or a torch criterion.
     alpha : float, default=None
         Weight of the candidate and the other classes in the two-head loss, beside the observed
-        ones. None: 0.1. Large values cost coverage.
+        ones. None: 0.1; 1 is the value of [1]_. Large values can cost coverage.
     cross_entropy : float in [0, 1], default=None
         Share of the two-head loss, to which the cross-entropy belongs, in a mixture. None: 0.5.
     ranks : mapping or iterable of (rank, weight), default=None
@@ -141,7 +140,7 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
         k=5,
         *,
         objective="micro",
-        loss="two_head_mixture",
+        loss="two_head",
         alpha=None,
         cross_entropy=None,
         ranks=None,

@@ -1,4 +1,4 @@
-"""Mixtures of the papers' losses with the cross-entropy: the defaults of the estimators."""
+"""Mixtures of the papers' losses with the cross-entropy; one is the default for sets of k."""
 
 import numpy as np
 import torch
