@@ -155,7 +155,7 @@ CONTENDERS = {
                 AverageKClassifier,
                 {
                     "average_k: cross-entropy alone": {"loss": "cross_entropy"},
-                    "average_k: without hinges": {"cross_entropy": 1.0},
+                    "average_k: with hinges": {"loss": "two_head_mixture"},
                     "average_k: without candidates": {"alpha": 0.0},
                 },
             ),

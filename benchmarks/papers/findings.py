@@ -35,9 +35,9 @@ FINDINGS = [
     (
         A,
         "`AverageKClassifier(k)` as it is, nothing tuned, is within a point of the best of the "
-        "tuned at every K on BANKING77, and level with the tuned cross-entropy but at K = 1.5, "
-        "where it is 0.8 points behind. With its former defaults (the two-head loss alone with "
-        "alpha = 0.1, 50 epochs) it was within half a point of either.",
+        "tuned at every K on BANKING77, and level with the tuned cross-entropy; at K = 1.5 it is "
+        "0.7 points behind it, not clearly. With its former defaults (the same loss, 50 epochs) "
+        "it was within half a point of either.",
     ),
     (
         N,
