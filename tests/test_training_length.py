@@ -225,6 +225,25 @@ def test_labels_that_have_nothing_to_do_with_the_features_are_warned_of():
         classifier().fit(X, rng.integers(4, size=300))
 
 
+class Forgets(Callback):
+    """Ends a training with a network that knows nothing, whatever its epochs gave."""
+
+    def on_train_end(self, net, **kwargs):
+        with torch.no_grad():
+            for parameter in net.module_.parameters():
+                parameter.zero_()
+
+
+@pytest.mark.parametrize("cls", [TopKClassifier, AverageKClassifier])
+def test_a_last_training_that_fails_after_a_good_search_is_warned_of(cls):
+    clf = cls(2, callbacks=[Forgets()], random_state=0)
+    with pytest.warns(ConvergenceWarning, match="learnt next to nothing: on training"):
+        clf.fit(X, CLEAR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        clf.set_params(callbacks=None).fit(X, CLEAR)
+
+
 @pytest.mark.parametrize("loss", ["noised_mixture", "noised_hinge"])
 def test_a_training_of_given_length_that_fails_is_warned_of(loss):
     """One untrained network in five knows something by chance."""

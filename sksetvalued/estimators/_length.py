@@ -97,7 +97,7 @@ class LabelLength(SearchedLength):
         else:
             splits = folds_per_class(target[train], n_folds, random_state)
         folds = [(train[kept], train[out]) for kept, out in splits if len(out)]
-        epochs, seen, known = None, None, ()
+        epochs, seen, known, warned = None, None, (), False
         if folds:
             kept, out = folds[0]
             # Of a class that is held out as a whole, more epochs only make the network surer.
@@ -111,7 +111,7 @@ class LabelLength(SearchedLength):
             if best is None:
                 return False
             epochs = best.best_epoch_
-            self._warn_of_chance(best.best_)
+            warned = self._warn_of_chance(best.best_)
             seen = self._calibrate_out_of_fold(inputs, target, weight, folds, epochs, trained=True)
             if self.net_.interrupted_:
                 return False
@@ -120,6 +120,8 @@ class LabelLength(SearchedLength):
         data = self._training_set(inputs, target, weight, train, True)
         self._train(data, None, len(self.classes_), epochs, None, checkpoint)
         self._allow_for_the_last(seen, inputs, weight, train)
+        if not warned:
+            self._check_training(inputs, target, train)
         return len(known) > 0
 
     def _epochs_on_all(self, epochs, share):
@@ -127,10 +129,12 @@ class LabelLength(SearchedLength):
         return epochs
 
     def _warn_of_chance(self, likelihood):
-        """Warn where held-out labels are no likelier than by the shares of the classes."""
+        """Warn where held-out labels are no likelier than by the shares; return whether so."""
         chance = float(self._prior @ np.log(self._prior))
-        if is_named(self.monitor, "auto") and likelihood <= NO_BETTER * chance:
+        nothing_learnt = is_named(self.monitor, "auto") and likelihood <= NO_BETTER * chance
+        if nothing_learnt:
             self._say_that_nothing_was_learnt("held-out", likelihood, chance)
+        return nothing_learnt
 
     def _check_training(self, inputs, target, rows):
         """Warn where labels of training samples are no likelier than by the shares of classes."""
@@ -153,7 +157,8 @@ class LabelLength(SearchedLength):
         warn_caller(
             f"The network learnt next to nothing: on {which} samples, the log-likelihood of "
             f"the labels is {likelihood:.3g}, and {chance:.3g} by the shares of the classes. "
-            "Check that the rows of X and y belong together, the features, and lr.",
+            "Check that the rows of X and y belong together, the features, lr, and the parameters "
+            "of the loss.",
             ConvergenceWarning,
         )
 
