@@ -54,7 +54,8 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
         Weight of the candidate and the other classes in the two-head loss, beside the observed
         ones. None: 0.1; 1 is the value of [1]_. Large values can cost coverage.
     cross_entropy : float in [0, 1], default=None
-        Share of the two-head loss, to which the cross-entropy belongs, in a mixture. None: 0.5.
+        Share of the two-head loss, to which the cross-entropy belongs, in "two_head_mixture".
+        None: 0.5.
     ranks : mapping or iterable of (rank, weight), default=None
         Ranks of the hinge, and their weights in it, such as ``{1: 0.5, "k": 0.5}``, which None
         means in a mixture.
