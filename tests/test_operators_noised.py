@@ -9,7 +9,7 @@ import torch
 from scipy.stats import chi2_contingency, chisquare, kstest
 from torch.autograd import gradcheck, gradgradcheck
 
-from sksetvalued.operators import noised_top_k, noised_top_k_sum
+from sksetvalued.operators import _backends, noised_top_k, noised_top_k_sum
 from sksetvalued.operators._dispatch import kernels
 from sksetvalued.operators._top_k import top_k, top_k_by_blocks
 from sksetvalued.operators.noised import cpu, select_noised
@@ -140,6 +140,20 @@ def test_noise_is_shared_along_dimensions_of_one_and_no_others(operator):
             ValueError, match=r"noise must have shape \(n_noise_samples, 3, 4, 6\)"
         ):
             operator(scores, 2, noise=torch.zeros(shape))
+
+
+def test_places_that_are_chosen_again_and_again_add_up(monkeypatch):
+    """As on a GPU, where they do so in one order, however many rows are compared at once."""
+    scores = torch.randn(40, 7, dtype=torch.float64, generator=generator()).requires_grad_()
+    places = torch.randint(7, (40, 12), generator=generator(1))
+    grad = torch.randn(40, 12, dtype=torch.float64, generator=generator(2))
+    grad[3, places[3] == 2] = torch.inf
+    monkeypatch.setattr(_backends, "_AT_ONCE", 1000)
+    (found,) = torch.autograd.grad(definition.Gathered.apply(scores, places), scores, grad)
+    (expected,) = torch.autograd.grad(scores.gather(1, places), scores, grad)
+    torch.testing.assert_close(found, expected)
+    few = (scores[:2].detach().requires_grad_(),)
+    assert gradgradcheck(lambda s: definition.Gathered.apply(s, places[:2]).square(), few)
 
 
 def test_derivatives_of_every_kind_agree():

@@ -2,7 +2,8 @@
 
 import torch
 
-from .._backends import how_many_at_once, split_rows
+from .._backends import OwnGradient, how_many_at_once, split_rows
+from .._dispatch import is_eager
 from .._top_k import top_k_by_blocks
 
 
@@ -38,6 +39,38 @@ def with_nan_first(values, indices):
     return torch.where(values[..., :1].isnan(), indices[..., :1], indices)
 
 
+def gather_repeated(scores, places):
+    """Return ``scores.gather(1, places)``, whose gradient adds up repeated places in one order.
+
+    On a GPU that of `gather` adds in any order: equal seeds would give networks that differ.
+    """
+    if scores.is_cpu or not is_eager(scores):
+        return scores.gather(1, places)
+    return Gathered.apply(scores, places)
+
+
+class Gathered(OwnGradient):
+    """The scores of some classes of each row, few enough to be compared with each other."""
+
+    @staticmethod
+    def compute(scores, places):
+        return scores.gather(1, places), (places,), scores.shape[1]
+
+    @staticmethod
+    def gradient(grad, places, n_classes):
+        total = torch.empty_like(grad)
+        pairs = places.unsqueeze(2).expand(-1, -1, places.shape[1])
+        for rows in split_rows(pairs):
+            same = pairs[rows] == places[rows].unsqueeze(1)
+            total[rows] = torch.where(same, grad[rows].unsqueeze(1), 0).sum(2)
+        # Repeated places are written the same sum.
+        return grad.new_zeros(len(grad), n_classes).scatter_(1, places, total)
+
+    @staticmethod
+    def definition(grad, places, n_classes):
+        return grad.new_zeros(len(grad), n_classes).scatter_add(1, places, grad)
+
+
 def hinge(scores, target, indices, normals, weights, margin, epsilon, scale):
     """Return the hinges of :func:`..noised_hinge`, which autograd differentiates.
 
@@ -45,7 +78,7 @@ def hinge(scores, target, indices, normals, weights, margin, epsilon, scale):
     (n_samples, n_draws, n_ranks), and the weights of the ranks.
     """
     places = torch.cat([indices.flatten(1), target.unsqueeze(1)], dim=1)
-    chosen = scores.gather(1, places)
+    chosen = gather_repeated(scores, places)
     noised = chosen[:, :-1].unflatten(1, normals.shape[1:]) + epsilon * normals
     lead = noised.mean(dim=1) - chosen[:, -1:]
     margin = margin.unsqueeze(1) if isinstance(margin, torch.Tensor) else margin
