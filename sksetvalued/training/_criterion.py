@@ -254,7 +254,9 @@ def take_learned(criterion, old):
         starts, learned = getattr(old, "_start", {}), dict(old.named_buffers())
         for name, start in getattr(criterion, "_start", {}).items():
             known = name in starts and name in learned
-            if known and torch.equal(starts[name], start) and learned[name].shape == start.shape:
+            # Those of a network that was copied on a GPU are there, too.
+            unchanged = known and torch.equal(starts[name].to(start.device), start)
+            if unchanged and learned[name].shape == start.shape:
                 criterion.get_buffer(name).copy_(learned[name])
         drawn_from = own_generators(old)
         for name, generator in own_generators(criterion).items():
