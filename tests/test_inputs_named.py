@@ -1,6 +1,7 @@
 """Samples of several named parts: mappings of arrays, and Datasets of dicts."""
 
 from collections import UserDict
+from contextlib import nullcontext
 from itertools import pairwise
 
 import numpy as np
@@ -21,8 +22,10 @@ from sksetvalued import (
     cross_val_predict_set,
     predict_set,
 )
+from sksetvalued.inputs import NamedTensors
 from sksetvalued.metrics import top_k_scorer
 from sksetvalued.rules import AverageError, AverageK
+from sksetvalued.training._net import _known_tokens
 
 N, LENGTH, WORDS = 240, 6, 40
 rng = np.random.default_rng(0)
@@ -131,7 +134,7 @@ class Placed(Encoder):
 
     def forward(self, input_ids, attention_mask):
         if len(self.places) < input_ids.shape[1]:
-            self.places = torch.arange(1.0, input_ids.shape[1] + 1)
+            self.places = torch.arange(1.0, input_ids.shape[1] + 1, device=input_ids.device)
         return (self.embed(input_ids) * self.places[: input_ids.shape[1], None]).mean(1)
 
 
@@ -184,7 +187,7 @@ class Recurrent(nn.Module):
         if (mask == self.hidden).all(1).any():
             raise ValueError("a sample is hidden")
         packed = nn.utils.rnn.pack_padded_sequence(
-            self.embed(input_ids), lengths, batch_first=True, enforce_sorted=False
+            self.embed(input_ids), lengths.cpu(), batch_first=True, enforce_sorted=False
         )
         return self.lstm(packed)[1][0][-1]
 
@@ -237,6 +240,32 @@ def test_tokens_that_have_no_embedding_are_named():
     for call in (lambda: classifier().fit(unknown, y), lambda: known.predict(unknown)):
         with pytest.raises(ValueError, match=rf"'input_ids': \d+,.* have \[{WORDS}\] rows"):
             call()
+
+
+class Elsewhere(torch.Tensor):
+    """Stands for a tensor on an accelerator."""
+
+    is_cpu = False
+
+
+class Lenient(nn.Embedding):
+    """Does not look at its tokens, as none does on an accelerator."""
+
+    def forward(self, input):
+        return input
+
+
+@pytest.mark.parametrize(("token", "known"), [(3, True), (4, False), (-1, False)])
+def test_tokens_are_looked_at_before_an_accelerator_meets_them(token, known):
+    """There, a token without an embedding ends every use of the device."""
+    module = nn.Sequential(Lenient(4, 2))
+    tokens = torch.tensor([[0, token]]).as_subclass(Elsewhere)
+    with (
+        nullcontext() if known else pytest.raises(IndexError),
+        _known_tokens(module, NamedTensors(ids=tokens)),
+    ):
+        module(tokens)
+    assert module(torch.tensor([5])) == 5
 
 
 @pytest.mark.parametrize(

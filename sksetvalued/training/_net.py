@@ -1,5 +1,6 @@
 """The skorch net inside every deep estimator."""
 
+import contextlib
 import copy
 import math
 import opcode
@@ -227,7 +228,7 @@ class SetNet(NeuralNet):
     def run(self, module, x):
         """Return what a network makes of a batch; name what it cannot take."""
         try:
-            with self.autocast():
+            with self.autocast(), _known_tokens(module, x):
                 return module(x)
         except (IndexError, RuntimeError, ValueError) as error:
             reason = _reason(error, module, x)
@@ -550,6 +551,33 @@ def _was_raised(error):
         traceback = traceback.tb_next
     instruction = traceback.tb_frame.f_code.co_code[traceback.tb_lasti]
     return instruction == opcode.opmap["RAISE_VARARGS"]
+
+
+@contextlib.contextmanager
+def _known_tokens(module, x):
+    """Raise an IndexError, as a processor does, for tokens without an embedding on an accelerator.
+
+    Nothing could be computed there any more by this process. A compiled network is not watched.
+    """
+    hooks = []
+    if isinstance(x, NamedTensors) and not any(part.is_cpu for part in x.values()):
+        for part in module.modules() if not hasattr(module, "_orig_mod") else ():
+            if isinstance(part, Embedding):
+                hooks.append(part.register_forward_pre_hook(_check_tokens, with_kwargs=True))
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _check_tokens(table, args, kwargs):
+    """Raise unless all tokens have a row of an embedding."""
+    tokens = args[0] if args else kwargs["input"]
+    if tokens.numel():
+        lowest, highest = torch.stack(torch.aminmax(tokens)).tolist()
+        if lowest < 0 or highest >= table.num_embeddings:
+            raise IndexError("index out of range")
 
 
 def _reason(error, module, x):
