@@ -1,5 +1,6 @@
 """Images in arrays, memory maps and tensors: layouts, types, transforms, statistics."""
 
+import tracemalloc
 from collections import UserList
 
 import numpy as np
@@ -139,6 +140,20 @@ def test_what_moves_to_a_device_has_the_type_of_batches(kind, dtype, monkeypatch
         assert moved.take(torch.tensor([2, 0])).stride() == batch.stride()
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (needed * 0.99, None))
         assert part.to("cuda") is part
+
+
+def test_images_move_to_a_device_part_by_part(monkeypatch):
+    """Those of a memory map may be more than the memory of the host."""
+    X = pixels(3000, 32, 32, dtype="f4")
+    part = image_inputs(X).subset(np.arange(2900))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1 << 40, None))
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        tracemalloc.start()
+        moved = part.to("cuda")
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert moved.data.shape == (2900, 32, 32)
+    assert peak < 0.5 * X.nbytes
 
 
 class TestTransforms:

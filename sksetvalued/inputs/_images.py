@@ -10,6 +10,8 @@ from .._arrays import as_array
 from ._transforms import SampleInputs, channels_last, check_grey, to_tensor, with_plain_bands
 
 FINITE_CHECK_ROWS = 256
+#: Entries of images on their way to a device: a whole copy may not fit beside them.
+MOVED_AT_ONCE = 1 << 20
 
 
 class ListedImages(SampleInputs):
@@ -146,7 +148,9 @@ class ImageInputs(SampleInputs):
             images = self.data[torch.as_tensor(positions, device=self.data.device)]
             return images if self._stores_bytes else images.float()
         images = np.asarray(self.data[positions])
-        return torch.from_numpy(images if self._stores_bytes else images.astype(np.float32))
+        return torch.from_numpy(
+            images if self._stores_bytes else images.astype(np.float32, copy=False)
+        )
 
     def to(self, device):
         if torch.device(device).type != "cuda":
@@ -156,7 +160,12 @@ class ImageInputs(SampleInputs):
         if n_entries * (1 if self._stores_bytes else 4) > 0.3 * free:
             return self
         moved = copy.copy(self)
-        moved.data = self._stored(self.indices).to(device)
+        dtype = torch.uint8 if self._stores_bytes else torch.float32
+        moved.data = torch.empty(len(self), *self.data.shape[1:], dtype=dtype, device=device)
+        n_rows = max(1, MOVED_AT_ONCE // math.prod(self._image_shape))
+        for start in range(0, len(self), n_rows):
+            some = slice(start, start + n_rows)
+            moved.data[some] = self._stored(self.indices[some])
         moved.indices = torch.arange(len(self), device=device)
         return moved
 
