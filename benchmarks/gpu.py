@@ -4,18 +4,21 @@
     python benchmarks/gpu.py --dry [--page PAGE]
 
 It runs the laws of the kernels, losses and estimators on CUDA, measures the losses beside
-cross-entropy, pytopk and smooth-topk, and ends within the limit. Without a GPU it refuses to
-write figures. With --dry it does the same with a few laws in Triton's interpreter and tiny cells
-on the processor, which shows that the script works, and writes no page of figures.
+cross-entropy, pytopk and smooth-topk, and training beside bare loops and skorch, and ends within
+the limit. Without a GPU it refuses to write figures. With --dry it does the same with a few laws
+in Triton's interpreter and tiny cells on the processor, which shows that the script works, and
+writes no page of figures.
 """
 
 import argparse
 import contextlib
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -23,20 +26,28 @@ import contenders
 import measuring
 import speed
 import torch
+import training
 from torch.nn import functional as F
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = measuring.RESULTS.parent / "gpu.md"
-#: What is run, and the cases of it that a dry run takes.
+KERNELS = ("test_triton.py", "test_smoothed_triton.py", "test_projection_triton.py")
+#: What is run: files with the slow tests in them, or the tests of all others; and what a dry run
+#: takes of that, files and cases.
 LAWS = {
-    "kernel of the noised losses": ("test_triton.py", "loss_and_gradient or k_up_to"),
-    "kernels of the smoothed hinge": ("test_smoothed_triton.py", "digits or rows_may"),
-    "kernels of the projection": ("test_projection_triton.py", "kernels_are_used or exact"),
-    "losses and estimators": ("test_devices.py", "seed or scaled or (losses and hinge)"),
-    "images": ("test_inputs_images.py", "fits_moves or bytes_stay"),
+    "kernels": (KERNELS, KERNELS, "loss_and_gradient or k_up_to or digits or rows_may or exact"),
+    "all other tests": (
+        (),
+        ("test_devices.py", "test_inputs_images.py"),
+        "seed or scaled or (losses and hinge) or fits_moves or bytes_stay",
+    ),
 }
+#: Tests that run the others where there is no GPU, and those of prose.
+LEFT_OUT = ("test_interpreter.py", "test_docs.py", "test_docstrings.py", "test_imports.py")
 TINY = ((4, 20, 2),)
-MOST_LAWS = 0.6  # of the time
+#: Rows of the table and images that networks are trained on, and those of a dry run.
+TRAINED = {"table": (10_000, 500), "images": (10_000, 64)}
+MOST_LAWS = 0.65  # of the time
 #: At 64 x 100,000, K = 5: the largest cost in units of the cross-entropy.
 TARGETS = {
     "noised hinge, 3 draws, small noise": 1.0,
@@ -56,24 +67,37 @@ class Clock:
         return max(1.0, share * (self.end - time.monotonic()))
 
 
-def run_laws(file, cases, dry, seconds):
-    """Return how many tests of a file passed, failed and were skipped, and what failed."""
+def run_laws(name, dry, seconds):
+    """Return how many tests passed, failed and were skipped, and what failed."""
+    files, tried, cases = LAWS[name]
     environment = dict(os.environ)
-    # Each file has a test that runs the others in the interpreter; here they run themselves.
-    chosen = "not in_the_interpreter" + (f" and ({cases})" if dry else "")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    # Each file of kernels has a test that runs the others in the interpreter.
+    command += ["-k", "not in_the_interpreter" + (f" and ({cases})" if dry else "")]
+    command += ["-n", "0" if dry else str(os.cpu_count())]
+    command += [f"tests/{file}" for file in (tried if dry else files)]
     if dry:
         environment |= {"SKSETVALUED_TEST_DEVICE": "cpu"}
-        if "triton" in file:
+        if files == KERNELS:
             environment |= {"TRITON_INTERPRET": "1", "SKSETVALUED_KERNELS": "0"}
+    elif files:
+        command += ["-m", "slow or not slow"]
+    else:
+        command += [f"--ignore=tests/{file}" for file in (*KERNELS, *LEFT_OUT)]
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", f"tests/{file}", "-q", "-k", chosen]
-        command += ["-m", "not slow" if dry else "slow or not slow", "-p", "no:cacheprovider"]
-        command += ["-n", "0" if dry else str(min(4, os.cpu_count())), f"--junitxml={report}"]
-        quiet = {"cwd": ROOT, "env": environment, "stdout": subprocess.DEVNULL}
+        output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         with contextlib.suppress(subprocess.TimeoutExpired):  # which leaves no report
-            subprocess.run(command, timeout=seconds, **quiet)
+            done = subprocess.run(
+                [*command, f"--junitxml={report}"],
+                timeout=seconds,
+                cwd=ROOT,
+                env=environment,
+                **output,
+            )
+            if done.returncode:
+                print(done.stdout, flush=True)
         counts = read_report(report)
     return {**counts, "seconds": time.monotonic() - start}
 
@@ -120,6 +144,33 @@ def measure(makers, cell, device, seconds, rounds):
     return timings, missing
 
 
+def trainings(device, dry):
+    """Return functions that train and do the same work, in groups by what is trained."""
+    n_rows, n_images = (sizes[dry] for sizes in TRAINED.values())
+    groups = {
+        f"{n_rows:,} rows, {d} features, {n_classes} classes, batches of {batch}, 3 epochs": (
+            training.table_fits(n_rows, d, n_classes, batch, device)
+        )
+        for d, n_classes, batch in training.TABLES
+    }
+    images = training.convnet_fits(n_images, 256, device, "resnet18")
+    estimator = images["estimator"]
+    images |= {
+        "estimator, noised hinge": lambda: estimator("noised_hinge"),
+        "estimator, bf16": lambda: estimator(precision="bf16"),
+        "estimator, noised hinge, bf16": lambda: estimator("noised_hinge", precision="bf16"),
+    }
+    return groups | {f"resnet18, {n_images:,} images of 32 x 32, an epoch": images}
+
+
+def measure_training(functions, device, seconds, rounds):
+    """Return the figures of trainings that do the same work."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # there is nothing to learn
+        timings = measuring.interleaved(functions, rounds, seconds, device)
+    return measuring.ratios(timings, "bare loop")
+
+
 def laws_section(laws):
     """Return the lines about the tests."""
     rows = [
@@ -152,6 +203,18 @@ def speed_section(cells):
     return lines
 
 
+def training_section(trained):
+    """Return the lines with the times of training."""
+    lines = ["## Training", ""]
+    for what, timings in trained.items():
+        rows = [
+            (name, measuring.short(t["wall_ms"]), measuring.short(t["wall_ratio"]))
+            for name, t in timings.items()
+        ]
+        lines += [f"### {what}", "", *measuring.table(["", "milliseconds", "x bare loop"], rows)]
+    return lines
+
+
 def targets_section(cells):
     """Return the lines that compare the largest size with the targets, if it was measured."""
     timings = cells.get((64, 100_000, 5), ({}, {}))[0]
@@ -171,8 +234,8 @@ def targets_section(cells):
     return ["## Targets", "", *measuring.table(header, rows)]
 
 
-def write(page, laws, cells, absent, device):
-    """Write the page."""
+def write(page, laws, cells, trained, absent, device):
+    """Write the page, of what there is so far."""
     machine = measuring.machine(device)
     versions = ", ".join(f"{name} {v}" for name, v in machine["versions"].items() if v)
     lines = [
@@ -187,6 +250,7 @@ def write(page, laws, cells, absent, device):
         *laws_section(laws),
         *targets_section(cells),
         *speed_section(cells),
+        *training_section(trained),
     ]
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text("\n".join(lines).rstrip("\n") + "\n", encoding="utf-8")
@@ -205,22 +269,31 @@ def main(argv=None):
     if not args.dry and not torch.cuda.is_available():
         parser.exit(2, "There is no GPU, so nothing is measured; --dry tries the script.\n")
     device, clock = "cpu" if args.dry else "cuda", Clock(args.limit)
-    laws = {}
-    for i, (name, (file, cases)) in enumerate(LAWS.items()):
-        seconds = clock.left() - (1 - MOST_LAWS) * args.limit
-        laws[name] = run_laws(file, cases, args.dry, max(1.0, seconds / (len(LAWS) - i) * 2))
-        print(f"{name}: {laws[name]['passed']} passed, {laws[name]['failed']} failed", flush=True)
-    measuring.settle()
+    page = args.page or (None if args.dry else PAGE)
     torch.manual_seed(0)
     makers, absent = find_contenders(args.smooth_topk)
-    cells, sizes = {}, TINY if args.dry else speed.GRID
+    laws, cells, trained = {}, {}, {}
+
+    def keep(part, name, found):
+        """Write what there is, lest the time end all."""
+        part[name] = found
+        print(f"{name}: {json.dumps(measuring.rounded(found))}", flush=True)
+        if page is not None:
+            write(page, laws, cells, trained, absent, device)
+
+    for name in LAWS:
+        seconds = clock.left() - (1 - MOST_LAWS) * args.limit
+        keep(laws, name, run_laws(name, args.dry, max(1.0, seconds)))
+    measuring.settle()
+    sizes = TINY if args.dry else speed.GRID
     for i, cell in enumerate(sizes):
-        seconds = 0.1 if args.dry else clock.left(0.5 / (len(sizes) - i))
-        cells[cell] = measure(makers, cell, device, seconds, 2 if args.dry else 15)
-        print("x".join(map(str, cell)), "measured", flush=True)
-    page = args.page or (None if args.dry else PAGE)
-    if page is not None:
-        write(page, laws, cells, absent, device)
+        seconds = 0.1 if args.dry else clock.left(0.3 / (len(sizes) - i))
+        keep(cells, cell, measure(makers, cell, device, seconds, 2 if args.dry else 15))
+    groups = trainings(device, args.dry)
+    for i, (name, functions) in enumerate(groups.items()):
+        seconds = 0.1 if args.dry else clock.left(0.3 / (len(groups) - i))
+        rounds = 2 if args.dry else 9
+        keep(trained, name, measure_training(functions, device, seconds, rounds))
     return int(any(law["failed"] for law in laws.values()))
 
 

@@ -75,8 +75,8 @@ def train(module, batches, n_epochs):
 
 
 def shuffled(X, y, batch_size):
-    """Yield batches gathered from memory in random order."""
-    for index in torch.randperm(len(X)).split(batch_size):
+    """Yield batches gathered from memory in random order, where the data are."""
+    for index in torch.randperm(len(X), device=X.device).split(batch_size):
         yield X[index], y[index]
 
 
@@ -89,18 +89,20 @@ def measure_fit(args):
     rows = {}
     for d, n_classes, batch in TABLES:
         name = f"{d} features, {n_classes} classes, batches of {batch}"
-        functions = _fits(args.samples, d, n_classes, batch)
+        functions = table_fits(args.samples, d, n_classes, batch)
         rows[name] = _interleaved(functions, args, "bare loop")
     return rows
 
 
-def _fits(n_samples, d, n_classes, batch):
+def table_fits(n_samples, d, n_classes, batch, device="cpu"):
+    """Return the fits of a table that do the same work, the data in host memory at first."""
     X, y = make_table(n_samples, d, n_classes)
-    tensors = torch.from_numpy(X), torch.from_numpy(y)
-    common = {"batch_size": batch, "max_epochs": 3, "lr": 1e-3}
+    common = {"batch_size": batch, "max_epochs": 3, "lr": 1e-3, "device": device}
 
     def bare():
-        train(make_mlp(d, n_classes), lambda: shuffled(*tensors, batch), common["max_epochs"])
+        tensors = [torch.from_numpy(values).to(device) for values in (X, y)]
+        module = make_mlp(d, n_classes).to(device)
+        train(module, lambda: shuffled(*tensors, batch), common["max_epochs"])
 
     def estimator(**params):
         TopKClassifier(k=5, loss="cross_entropy", **common, **params).fit(X, y)
@@ -181,27 +183,39 @@ def _sparse_functions(X, target, model, d, n_classes, batch):
 
 def measure_convnet(args):
     """Compare an epoch of a convolutional network on images with a bare loop."""
-    n_classes, batch = 100, 64
-    X, y = make_images(args.images, n_classes)
-    target = torch.from_numpy(y)
+    return _interleaved(convnet_fits(args.images, 64), args, "bare loop")
+
+
+def convnet_fits(n_images, batch, device="cpu", backbone=None):
+    """Return epochs of a network on images, which begin in host memory."""
+    n_classes = 100
+    X, y = make_images(n_images, n_classes)
 
     def bare():
         inputs = media_inputs(X, "image", None)
         statistics = inputs.statistics()
         module = build_network(
-            None, None, None, inputs.sample_shape, n_classes, "linear", normalization=statistics
-        ).to(memory_format=torch.channels_last)
+            backbone,
+            None,
+            None,
+            inputs.sample_shape,
+            n_classes,
+            "linear",
+            normalization=statistics,
+        ).to(device, memory_format=torch.channels_last)
+        inputs, target = inputs.to(device), torch.from_numpy(y).to(device)
 
         def batches():
-            for index in torch.randperm(len(y)).split(batch):
+            for index in torch.randperm(len(y), device=device).split(batch):
                 yield inputs.take(index), target[index]
 
         train(module, batches, 1)
 
-    def estimator():
-        TopKClassifier(k=5, loss="cross_entropy", batch_size=batch, max_epochs=1).fit(X, y)
+    def estimator(loss="cross_entropy", **params):
+        common = {"backbone": backbone, "batch_size": batch, "max_epochs": 1, "device": device}
+        TopKClassifier(k=5, loss=loss, **common, **params).fit(X, y)
 
-    return _interleaved({"bare loop": bare, "estimator": estimator}, args, "bare loop")
+    return {"bare loop": bare, "estimator": estimator}
 
 
 def _step(module, loss, x, y):

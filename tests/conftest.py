@@ -14,6 +14,8 @@ def one_thread():
     import torch
 
     torch.set_num_threads(1)
+    if torch.cuda.is_available():  # whose convolutions round to ten bits by default
+        torch.backends.cudnn.allow_tf32 = False
 
 
 @pytest.fixture(scope="session")

@@ -37,7 +37,7 @@ def data_of(name):
 def fit(name, result, checkpoint):
     """Fit, and write what the fit has given."""
     clf = ESTIMATORS[name].fit(*data_of(name), checkpoint=checkpoint)
-    values = {key: value.numpy() for key, value in clf.net_.module_.state_dict().items()}
+    values = {key: value.cpu().numpy() for key, value in clf.net_.module_.state_dict().items()}
     values |= {key: clf.history_[:, key] for key in ("train_loss", "valid_loss")}
     values["threshold"] = getattr(getattr(clf, "rule_", None), "threshold_", 0.0)
     np.savez(result, generator=clf._rng_state["own"], **values)

@@ -80,7 +80,7 @@ class Centred(nn.Module):
             mean = x.detach().mean(0)
             self.mean = self.mean.lerp(mean, 0.1)
             self.late = mean if self.late is None else self.late.lerp(mean, 0.1)
-            self.typed = 0.9 * self.typed + 0.1 * mean[0]
+            self.typed = 0.9 * self.typed.to(mean) + 0.1 * mean[0]
             self.shared.lerp_(mean, 0.1)
         late = 0 if self.late is None else self.late
         return x - self.mean + late * self.typed + self.other_name[0]

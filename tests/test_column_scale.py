@@ -78,7 +78,7 @@ def test_columns_made_ready_once_are_those_of_each_batch(dtype):
     watched = TopKClassifier(2, **params, callbacks=[KeepsBatches()]).fit(X, Y)
     (batch,) = (c.first for _, c in watched.net_.callbacks_ if isinstance(c, KeepsBatches))
     rows = {tuple(row) for row in X}
-    assert all(tuple(row) in rows for row in batch.numpy())
+    assert all(tuple(row) in rows for row in batch.cpu().numpy())
     assert np.array_equal(ready.decision_function(X), watched.decision_function(X))
 
 
@@ -99,7 +99,7 @@ def test_a_column_of_two_values_is_standardised():
 def test_a_constant_column_counts_for_nothing():
     X = np.column_stack([Z, np.full(200, 1980.0)])
     clf = TopKClassifier(2, max_epochs=3, random_state=0)
-    normalize = clf.fit(X, Y).net_.module_.normalize
+    normalize = clf.fit(X, Y).net_.module_.normalize.cpu()
     assert normalize(torch.tensor(X))[:, 6].abs().max() < 1e-9
 
 

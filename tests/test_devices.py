@@ -90,6 +90,21 @@ def test_noise_follows_its_seed_and_leaves_the_generators_of_torch_alone():
     assert not ON_GPU or torch.equal(torch.cuda.get_rng_state(), before[1])
 
 
+@pytest.mark.parametrize("loss", [None, "noised_hinge", "smoothed_hinge"])
+@pytest.mark.parametrize("Classifier", [TopKClassifier, AverageKClassifier])
+def test_a_seed_fixes_a_training_to_the_last_bit(Classifier, loss):
+    """Sums of gradients too, which a GPU makes in any order unless it is kept from that."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, N_CLASSES, 300)
+    X = rng.normal(size=(300, 10)).astype(np.float32)
+    X[np.arange(300), y] += 2
+    given = {} if loss is None else {"loss": loss}
+    clf = Classifier(2, device=DEVICE, max_epochs=10, batch_size=32, random_state=0, **given)
+    scores = [clf.fit(X, y).decision_function(X) for _ in range(3)]
+    assert np.array_equal(scores[0], scores[1])
+    assert np.array_equal(scores[0], scores[2])
+
+
 @pytest.mark.parametrize("name", ["noised_hinge", "smoothed_hinge"])
 def test_training_with_scaled_gradients(name):
     """Mixed precision by autocast and GradScaler, as in a loop of one's own."""

@@ -121,7 +121,8 @@ def test_imbalanced_loss_brings_a_cosine_head_and_its_scale(data):
     clf = fast(BOTH[0], max_margin=0.3).fit(X, y)
     assert type(clf.net_.module_.head).__name__ == "CosineHead"
     with torch.no_grad():
-        cosines = clf.net_.module_.eval()(torch.as_tensor(X, dtype=torch.float32))
+        x = torch.as_tensor(X, dtype=torch.float32, device=clf.device_)
+        cosines = clf.net_.module_.eval()(x).cpu()
     assert cosines.abs().max() <= 1 + 1e-6
     np.testing.assert_allclose(clf.decision_function(X), 50 * cosines, rtol=1e-4, atol=1e-4)
 
@@ -229,7 +230,7 @@ def test_labels_of_any_kind(labels, data):
 
 def _fit_and_describe(estimator, X, y):
     clf = clone(estimator).fit(X, y)
-    return [p.numpy() for p in clf.net_.module_.state_dict().values()]
+    return [p.cpu().numpy() for p in clf.net_.module_.state_dict().values()]
 
 
 def test_scores_that_are_nan_are_refused_by_the_sample():
@@ -681,7 +682,9 @@ def test_searches_in_a_pipeline_do_not_depend_on_n_jobs(estimator, grid, scorer)
     name = type(estimator).__name__.lower()
     pipeline = make_pipeline(TfidfVectorizer(), estimator)
     grid = {f"{name}__{key}": value for key, value in grid.items()}
-    with joblib.parallel_config("multiprocessing"):
+    # A fork of a process that has used CUDA cannot.
+    backend = "loky" if torch.cuda.is_available() else "multiprocessing"
+    with joblib.parallel_config(backend):
         searches = [
             GridSearchCV(pipeline, grid, scoring=scorer, cv=2, n_jobs=n_jobs).fit(texts, y)
             for n_jobs in (1, 2)

@@ -3,14 +3,19 @@
 from pathlib import Path
 
 import pytest
+import torch
 from fresh import run_code
+
+#: A fork of a process that has used CUDA cannot.
+without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA survives no fork")
 
 
 @pytest.mark.parametrize(
     "method",
     [
-        "fork",
-        *(pytest.param(m, marks=pytest.mark.slow) for m in ("preload", "forkserver", "spawn")),
+        pytest.param("fork", marks=without_cuda),
+        pytest.param("preload", marks=[without_cuda, pytest.mark.slow]),
+        *(pytest.param(m, marks=pytest.mark.slow) for m in ("forkserver", "spawn")),
     ],
 )
 def test_processes_started_during_a_fit_can_work(method):

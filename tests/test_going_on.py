@@ -64,7 +64,7 @@ def test_the_loss_follows_the_counts(loss, go_on):
         clf.partial_fit(X[TAIL], y[TAIL], classes=range(N_CLASSES)).partial_fit(X, y)
     else:
         clf.fit(X[TAIL], y[TAIL]).fit(X, y)
-    np.testing.assert_array_equal(clf.net_.criterion_.class_counts, clf.class_counts_)
+    np.testing.assert_array_equal(clf.net_.criterion_.class_counts.cpu(), clf.class_counts_)
 
 
 @pytest.mark.parametrize("factor", [1e-4, 100.0])

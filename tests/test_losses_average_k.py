@@ -455,7 +455,8 @@ def test_ranking_head_decides_whose_scores_an_estimator_returns_and_nothing_else
         fitted(ranking_head="multi_label"),
     )
     with torch.no_grad():
-        pair = by_default.net_.module_(torch.from_numpy(x).float())
+        pair = by_default.net_.module_.cpu()(torch.from_numpy(x).float())
+    by_default.net_.module_.to(by_default.device_)
     for clf, scores in ((by_default, pair[1]), (proposal, pair[1]), (multi_label, pair[0])):
         np.testing.assert_allclose(clf.decision_function(x), scores.numpy(), atol=1e-5)
 
@@ -464,7 +465,7 @@ def test_estimators_feed_role_and_refuse_pieces():
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(60, 4)), np.arange(60) % 3
     clf = AverageKClassifier(1.5, loss="role", max_epochs=2, random_state=0).fit(x, y)
-    estimates = clf.net_.criterion_.estimates
+    estimates = clf.net_.criterion_.estimates.cpu()
     start = ROLELoss(1.5, n_samples=len(estimates), n_classes=3).estimates
     assert ((estimates - start).abs().amax(1) > 1e-4).all()
     with pytest.raises(ValueError, match="piece by piece"):

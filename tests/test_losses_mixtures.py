@@ -126,7 +126,7 @@ def test_estimators_smooth_towards_their_training_data_and_take_it_back():
         2, cross_entropy=1.0, label_smoothing=0.5, max_epochs=60, batch_size=300, random_state=0
     ).fit(X, y)
     shares = np.bincount(y) / 300
-    torch.testing.assert_close(clf.net_.criterion_.prior, torch.from_numpy(shares))
+    torch.testing.assert_close(clf.net_.criterion_.prior.cpu(), torch.from_numpy(shares))
     np.testing.assert_allclose(clf.predict_proba(X[:1])[0], shares, atol=0.05)
 
 

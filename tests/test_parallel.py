@@ -35,6 +35,10 @@ from sksetvalued.training import current_processes
 from sksetvalued.training._parallel import Processes, _communicating
 from sksetvalued.training._state import generators_of
 
+pytestmark = pytest.mark.skipif(
+    torch.cuda.is_available(), reason="the groups are forks, which CUDA does not survive"
+)
+
 X, y = load_digits(return_X_y=True)
 X, y = X[:203], y[:203]
 IMAGES = (X.reshape(-1, 8, 8) * 15).astype(np.uint8)

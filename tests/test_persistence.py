@@ -412,7 +412,7 @@ class TestRoundTrip:
         with torch.no_grad():
             images = torch.from_numpy(IMAGES).permute(0, 3, 1, 2)
             np.testing.assert_array_equal(
-                *(m.net_.module_.eval()(images).float() for m in (model, loaded))
+                *(m.net_.module_.cpu().eval()(images).float() for m in (model, loaded))
             )
 
     def test_a_file_can_be_written_over(self, tmp_path):

@@ -429,7 +429,8 @@ def test_a_known_size_takes_the_largest_scores_and_ties_go_to_the_last():
 def test_the_predicted_size_is_the_median_of_the_learnt_distribution(data, fitted):
     X, _ = data
     with torch.inference_mode():
-        outputs = fitted.net_.module_.eval()(torch.as_tensor(X, dtype=torch.float32))
+        x = torch.as_tensor(X, dtype=torch.float32, device=fitted.device_)
+        outputs = fitted.net_.module_.eval()(x).cpu()
     p = outputs[:, 6:].softmax(1).double().numpy()
     size = fitted.predict(X).sum(1)
     below = np.array([row[:k].sum() for row, k in zip(p, size)])

@@ -1093,7 +1093,8 @@ def test_the_net_says_that_the_estimator_is_to_be_called(data):
     assert same_weights(before, weights_of(clf))
     assert len(clf.net_.history) == 4
     with torch.no_grad():
-        scores = clf.net_.module_(torch.from_numpy(X))
+        scores = clf.net_.module_.cpu()(torch.from_numpy(X))
+    clf.net_.module_.to(clf.device_)
     np.testing.assert_allclose(scores, clf.decision_function(X), rtol=1e-5, atol=1e-5)
 
 
