@@ -453,16 +453,18 @@ def test_what_a_criterion_remembers_is_kept_unless_it_is_set_anew(cls, pickled):
     class See(Callback):
         def on_train_begin(self, net, **kwargs):
             loss = getattr(net.criterion_, "criterion", net.criterion_)
-            found.append(loss.mean.clone())
+            found.append(loss.mean.cpu().clone())
             if cls is CentredCounts:
-                assert torch.equal(loss.counts, torch.from_numpy(net.estimator.class_counts_))
+                assert torch.equal(
+                    loss.counts.cpu(), torch.from_numpy(net.estimator.class_counts_)
+                )
 
     clf = TopKClassifier(k=2, loss=cls, **QUICK).fit(X, y)
-    learned = clf.net_.criterion_.state_dict().popitem(last=False)[1].clone()
+    learned = clf.net_.criterion_.state_dict().popitem(last=False)[1].cpu().clone()
     clf = pickle.loads(pickle.dumps(clf)) if pickled else clf
     clf.set_params(callbacks=[See()]).partial_fit(X, y)
     clf.set_params(loss_params={"start": 5.0}).partial_fit(X, y).set_params(warm_start=True)
-    last = clf.net_.criterion_.state_dict().popitem(last=False)[1].clone()
+    last = clf.net_.criterion_.state_dict().popitem(last=False)[1].cpu().clone()
     clf.fit(X, y)
     torch.testing.assert_close(found, [learned, torch.full((N_CLASSES,), 5.0), last])
     assert learned.any()
@@ -512,10 +514,10 @@ def test_the_noise_of_a_loss_goes_on_unless_it_is_given_another_seed():
         return NoisedTopKHingeLoss(2, generator=seed)
 
     clf = TopKClassifier(k=2, loss=noised(0), callbacks=[See()], **QUICK).fit(X, y)
-    drawn = clf.net_.criterion_.generator.__getstate__()["states"]["cpu"]
+    ((device, drawn),) = clf.net_.criterion_.generator.__getstate__()["states"].items()
     clf.partial_fit(X, y).set_params(loss=noised(1)).partial_fit(X, y)
     assert [state["seed"] for state in seen] == [0, 0, 1]
-    assert torch.equal(seen[1]["states"]["cpu"], drawn)
+    assert torch.equal(seen[1]["states"][device], drawn)
     assert not seen[0]["states"]
     assert not seen[2]["states"]
 
@@ -524,7 +526,7 @@ def test_a_criterion_given_as_an_instance_is_that_of_now():
     clf = TopKClassifier(k=2, loss="cross_entropy", warm_start=True, **QUICK).fit(X, y)
     weight = torch.tensor([100.0, 1, 1, 1])
     clf.set_params(loss=torch.nn.CrossEntropyLoss(weight=weight)).fit(X, y)
-    torch.testing.assert_close(clf.net_.criterion_.criterion.weight, weight)
+    torch.testing.assert_close(clf.net_.criterion_.criterion.weight.cpu(), weight)
     np.testing.assert_allclose(clf._log_class_weight, weight.log().numpy())
 
 

@@ -133,7 +133,8 @@ class Placed(Encoder):
     places = torch.zeros(0)
 
     def forward(self, input_ids, attention_mask):
-        if len(self.places) < input_ids.shape[1]:
+        here = self.places.device == input_ids.device
+        if not here or len(self.places) < input_ids.shape[1]:
             self.places = torch.arange(1.0, input_ids.shape[1] + 1, device=input_ids.device)
         return (self.embed(input_ids) * self.places[: input_ids.shape[1], None]).mean(1)
 

@@ -212,7 +212,7 @@ def test_training_on_sparse_batches_is_training_on_dense_ones(clf, monkeypatch):
 def test_scores_of_a_row_do_not_depend_on_the_others():
     """Up to the rounding of double precision, in which they are computed."""
     X, y = table()
-    clf = TopKClassifier(k=2, max_epochs=2, random_state=0).fit(X, y)
+    clf = TopKClassifier(k=2, max_epochs=2, random_state=0, device="cpu").fit(X, y)
     scores = clf.decision_function(X)
     for i in (0, 1, 40):
         np.testing.assert_allclose(clf.decision_function(X[i]), scores[i : i + 1], rtol=1e-12)
@@ -234,7 +234,7 @@ class LargestDouble(TorchDispatchMode):
 def test_in_double_precision_are_the_weights_that_a_batch_needs(rows):
     """As a copy of the whole network in double precision would have them."""
     X, y = table()
-    clf = TopKClassifier(k=2, max_epochs=2, random_state=0).fit(X, y)
+    clf = TopKClassifier(k=2, max_epochs=2, random_state=0, device="cpu").fit(X, y)
     with LargestDouble() as largest:
         scores = clf.decision_function(X[rows])
     network = copy.deepcopy(clf.net_.module_).double().eval()

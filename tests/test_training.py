@@ -811,7 +811,7 @@ def test_a_module_may_view_images_as_their_shape_says(of_volumes):
     images = np.random.default_rng(0).random((60, 8, 8, 3), dtype=np.float32)
     clf = classifier(backbone=Viewing(of_volumes), validation_fraction=0.2)
     scores = clf.fit(images, np.arange(60) % 3).decision_function(images)
-    network = clf.net_.module_
+    network = clf.net_.module_.cpu()
     x = network.normalize(torch.as_tensor(images).permute(0, 3, 1, 2).contiguous())
     with torch.no_grad():
         expected = network.head(network.backbone(x))
@@ -916,7 +916,7 @@ def test_a_module_in_evaluation_mode_is_trained_from_the_first_epoch_on(validati
     clf = classifier(backbone=body, warm_start=True, **watch).fit(X, y).fit(X, y)
     assert dict(clf.net_.callbacks_)["modes"].seen == {(True, True, False, False)}
     norm = clf.net_.module_.backbone[2]
-    assert torch.equal(norm.running_mean, torch.zeros(8))
+    assert torch.equal(norm.running_mean.cpu(), torch.zeros(8))
     assert not body.training
 
 
