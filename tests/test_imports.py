@@ -20,6 +20,7 @@ INSIDE_FUNCTIONS = {
     "matplotlib": "optional",
     "onnx": "optional",
     "pandas": "optional",
+    "sklearn.compose": "slow",
     "torch._dynamo": "slow",
     "torchvision": "slow",
     "tqdm": "for verbose fits only",

@@ -8,7 +8,6 @@ import warnings
 import numpy as np
 import torch
 from sklearn.base import is_classifier
-from sklearn.compose import ColumnTransformer
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.multiclass import OneVsRestClassifier
@@ -267,7 +266,7 @@ def _steps_inside(model):
     parts = ()
     if isinstance(model, Pipeline):
         parts = [step for _, step in model.steps]
-    elif isinstance(model, ColumnTransformer):
+    elif hasattr(model, "transformers_"):  # a ColumnTransformer, whose module is slow to import
         parts = [step for _, step, _ in model.transformers_]
     elif isinstance(model, FeatureUnion):
         parts = [step for _, step in model.transformer_list]
