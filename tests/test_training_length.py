@@ -259,6 +259,18 @@ def test_a_training_of_given_length_that_fails_is_warned_of(loss):
     assert warned[1e-9] >= 3
 
 
+def test_few_samples_show_that_a_training_learnt_something(monkeypatch):
+    seen, iter_scores = [], TopKClassifier._iter_scores
+
+    def counted(self, inputs, *args):
+        seen.append(len(inputs))
+        return iter_scores(self, inputs, *args)
+
+    monkeypatch.setattr(TopKClassifier, "_iter_scores", counted)
+    classifier(max_epochs=6).fit(X, CLEAR)
+    assert seen == [60]
+
+
 def test_probabilities_that_say_something_are_no_failure_though_one_class_prevails():
     y = (rng.uniform(size=300) < 0.25 / (1 + np.exp(-2 * X[:, 0]))).astype(int)
     clf = TopKClassifier(1, max_epochs=5, random_state=0)

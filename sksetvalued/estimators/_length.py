@@ -15,12 +15,21 @@ NO_BETTER = 0.99
 
 #: Training samples that are looked at, at most, to see whether anything was learnt.
 MOST_CHECKED = 500
+#: Those that are looked at first, and are enough so many standard errors above chance.
+FEW_CHECKED, SURELY = 64, 5
 #: ... or, with many classes, those that give so many scores.
 MOST_SCORES_CHECKED = 1 << 25
 
 #: Held-out samples that the monitor looks at: those that give so many scores, but not fewer than
 #: that many samples.
 MOST_SCORES, FEWEST_MONITORED = 1 << 27, 256
+
+
+def _surely_positive(values):
+    """Return whether the mean of what some values were drawn from is positive beyond doubt."""
+    if not np.isfinite(values).all():
+        return False
+    return values.mean() > SURELY * values.std() / math.sqrt(len(values))
 
 
 class SearchedLength:
@@ -141,15 +150,20 @@ class LabelLength(SearchedLength):
         if not inputs.in_memory:
             return
         most = min(MOST_CHECKED, max(MOST_SCORES_CHECKED // len(self.classes_), 1))
-        rows = rows[:: -(-len(rows) // most)]
-        # In batches as large as those of the training, which fitted into memory.
-        scores = np.concatenate([*self._iter_scores(inputs.subset(rows), self.batch_size_)])
-        log_proba = self._log_proba(scores)
-        # By the shares in all samples: of many classes, few samples have one each.
-        chance = float(np.log(self._prior)[target[rows]].mean())
-        if log_proba[np.arange(len(rows)), target[rows]].mean() > NO_BETTER * chance:
+        for n_checked in (min(FEW_CHECKED, most), most):
+            some = rows[:: -(-len(rows) // n_checked)]
+            # In batches as large as those of the training, which fitted into memory.
+            scores = np.concatenate([*self._iter_scores(inputs.subset(some), self.batch_size_)])
+            log_proba = self._log_proba(scores)
+            # By the shares in all samples: of many classes, few samples have one each.
+            by_chance = np.log(self._prior)[target[some]]
+            gained = log_proba[np.arange(len(some)), target[some]] - NO_BETTER * by_chance
+            if _surely_positive(gained):
+                return
+        if gained.mean() > 0:
             return
-        likelihood = training.calibrated_log_likelihood(target[rows], log_proba)
+        chance = float(by_chance.mean())
+        likelihood = training.calibrated_log_likelihood(target[some], log_proba)
         if likelihood <= NO_BETTER * chance:
             self._say_that_nothing_was_learnt("training", likelihood, chance)
 
