@@ -47,9 +47,14 @@ def make_images(n_samples, n_classes):
     return X, rng.permutation(np.arange(n_samples) % n_classes)
 
 
+def make_body(n_features, hidden=256):
+    """Return the hidden layer of a perceptron."""
+    return nn.Sequential(nn.Linear(n_features, hidden), nn.ReLU())
+
+
 def make_mlp(n_features, n_classes, hidden=256):
-    """Return the perceptron that is the default of the estimators."""
-    return nn.Sequential(nn.Linear(n_features, hidden), nn.ReLU(), nn.Linear(hidden, n_classes))
+    """Return a perceptron with a hidden layer."""
+    return make_body(n_features, hidden).append(nn.Linear(hidden, n_classes))
 
 
 class Perceptron(nn.Module):
@@ -104,8 +109,10 @@ def table_fits(n_samples, d, n_classes, batch, device="cpu"):
         module = make_mlp(d, n_classes).to(device)
         train(module, lambda: shuffled(*tensors, batch), common["max_epochs"])
 
-    def estimator(**params):
-        TopKClassifier(k=5, loss="cross_entropy", **common, **params).fit(X, y)
+    def estimator(loss="cross_entropy", **params):
+        # The network of the others, whose weights are not averaged either.
+        params |= {"backbone": make_body(d), "lr_schedule": None}
+        TopKClassifier(k=5, loss=loss, **common, **params).fit(X, y)
 
     def skorch(**params):
         NeuralNetClassifier(
@@ -126,9 +133,7 @@ def table_fits(n_samples, d, n_classes, batch, device="cpu"):
         "skorch": lambda: skorch(train_split=None),
         "estimator, 20 % held out": lambda: estimator(validation_fraction=0.2),
         "skorch, 20 % held out (its default)": skorch,
-        "estimator, noised hinge, 3 draws": lambda: TopKClassifier(
-            k=5, n_noise_samples=3, **common
-        ).fit(X, y),
+        "estimator, noised hinge, 3 draws": lambda: estimator("noised_hinge", n_noise_samples=3),
     }
 
 
@@ -147,8 +152,8 @@ def measure_sparse(args):
         values = rng.random(columns.size, dtype=np.float32)
         X = sp.csr_matrix((values, columns.ravel(), ends), (n_samples, d))
         y = np.arange(n_samples) % n_classes
-        model = TopKClassifier(k=5, loss="cross_entropy", max_epochs=1, batch_size=batch)
-        model.fit(X, y)
+        same = {"backbone": (256,), "lr_schedule": None, "max_epochs": 1, "batch_size": batch}
+        model = TopKClassifier(k=5, loss="cross_entropy", **same).fit(X, y)
         functions = _sparse_functions(X, torch.from_numpy(y), model, d, n_classes, batch)
         for what, pair in functions.items():
             rows[f"{what}, {d} columns, {n_values} values in a row"] = _interleaved(
@@ -213,6 +218,7 @@ def convnet_fits(n_images, batch, device="cpu", backbone=None):
 
     def estimator(loss="cross_entropy", **params):
         common = {"backbone": backbone, "batch_size": batch, "max_epochs": 1, "device": device}
+        common["lr_schedule"] = None
         TopKClassifier(k=5, loss=loss, **common, **params).fit(X, y)
 
     return {"bare loop": bare, "estimator": estimator}
