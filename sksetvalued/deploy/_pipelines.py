@@ -3,6 +3,7 @@
 import copy
 import io
 import re
+import sys
 import warnings
 
 import numpy as np
@@ -263,10 +264,11 @@ def pipeline_graph(model, X):
 
 def _steps_inside(model):
     """Yield the fitted steps of Pipelines, of ColumnTransformers and of FeatureUnions."""
-    parts = ()
+    # Slow to import; where it was not, nothing is of its classes.
+    compose, parts = sys.modules.get("sklearn.compose"), ()
     if isinstance(model, Pipeline):
         parts = [step for _, step in model.steps]
-    elif hasattr(model, "transformers_"):  # a ColumnTransformer, whose module is slow to import
+    elif compose is not None and isinstance(model, compose.ColumnTransformer):
         parts = [step for _, step, _ in model.transformers_]
     elif isinstance(model, FeatureUnion):
         parts = [step for _, step in model.transformer_list]
