@@ -15,10 +15,10 @@ NO_BETTER = 0.99
 
 #: Training samples that are looked at, at most, to see whether anything was learnt.
 MOST_CHECKED = 500
-#: Those that are looked at first, and are enough so many standard errors above chance.
-FEW_CHECKED, SURELY = 64, 5
 #: ... or, with many classes, those that give so many scores.
 MOST_SCORES_CHECKED = 1 << 25
+#: Those that are looked at first, and are enough so many standard errors above chance.
+FEW_CHECKED, SURELY = 64, 5
 
 #: Held-out samples that the monitor looks at: those that give so many scores, but not fewer than
 #: that many samples.
