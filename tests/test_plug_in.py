@@ -270,22 +270,32 @@ def test_classes_may_be_in_any_order(digits, cv):
         np.testing.assert_array_equal(other.predict_set(X_new)[:, ::-1], plain.predict_set(X_new))
 
 
-@pytest.mark.parametrize("cv", [3, 0.3])
-def test_matrices_of_kernels_lose_columns_too(cv):
+def test_matrices_of_kernels_lose_columns_too():
     X, y = load_iris(return_X_y=True)
     weight = np.where(np.arange(150) % 7 == 0, 0.0, 1.0)
-    plain = PlugInClassifier(SVC(kernel="linear"), AverageK(1.5), cv=cv)
-    kernel = PlugInClassifier(SVC(kernel="precomputed"), AverageK(1.5), cv=cv)
+    plain = PlugInClassifier(SVC(kernel="linear"), AverageK(1.5), cv=3)
+    kernel = PlugInClassifier(SVC(kernel="precomputed"), AverageK(1.5), cv=3)
     K = X @ X.T
     plain.fit(X, y, sample_weight=weight)
     kernel.fit(K, y, sample_weight=weight)
     assert kernel.rule_.threshold_ == pytest.approx(plain.rule_.threshold_, abs=1e-3)
-    if cv == 3:
-        of_kernel, of_plain = (
-            cross_val_predict_set(model, given, y, cv=3)
-            for model, given in ((kernel, K), (plain, X))
-        )
-        assert (of_kernel != of_plain).mean() < 0.01
+    of_kernel, of_plain = (
+        cross_val_predict_set(model, given, y, cv=3) for model, given in ((kernel, K), (plain, X))
+    )
+    assert (of_kernel != of_plain).mean() < 0.01
+
+
+@pytest.mark.parametrize(("rule", "cv"), [(AverageK(1.5), 0.3), (AverageError(0.1), None)])
+def test_matrices_of_kernels_are_not_split_out_of_sight(rule, cv):
+    """No matrix to new samples would have the columns of the part that was trained on."""
+    X, y = load_iris(return_X_y=True)
+    svc = SVC(kernel="precomputed")
+    with pytest.raises(ValueError, match=f"cv={cv} with rule=.* trains SVC on .*cv='prefit'"):
+        PlugInClassifier(svc, rule, cv=cv).fit(X @ X.T, y)
+    kept = np.arange(150) % 3 > 0
+    svc.fit(X[kept] @ X[kept].T, y[kept])
+    model = PlugInClassifier(svc, rule, cv="prefit").fit(X[~kept] @ X[kept].T, y[~kept])
+    assert model.predict_set(X @ X[kept].T).any()
 
 
 def test_groups_reach_the_splitter_and_weights_the_folds():

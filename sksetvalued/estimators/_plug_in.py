@@ -169,6 +169,13 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     def _fit_anew(self, X, y, sample_weight, fit_params):
         share = self._held_out_share()
+        if share is not None and get_tags(self.estimator).input_tags.pairwise:
+            raise ValueError(
+                f"cv={self.cv!r} with rule={self.rule!r} trains {type(self.estimator).__name__} "
+                "on a part of the samples, but a matrix of kernels or distances to new ones has a "
+                "column for each of them all: fit it on a part that you choose, and calibrate on "
+                "the others with cv='prefit'; AverageK can take a number of folds."
+            )
         X, y, weight, fit_params, place = self._check_data(X, y, sample_weight, fit_params)
         target = np.unique(y, return_inverse=True)[1]
         fit_params, split_params = self._route(weight, fit_params)
