@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 import warnings
 from unittest.mock import Mock
 
@@ -737,6 +738,29 @@ def test_another_backbone_in_a_warm_start_is_told_to_have_no_effect(first, secon
     clf.set_params(backbone=second)
     with pytest.warns(UserWarning, match=f"backbone={named} has no effect.*warm_start=False"):
         clf.fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "second"),
+    [
+        ("backbone_params", {}, {"dropout": 0.5}),
+        ("backbone_params", {"dropout": 0.5}, None),
+        ("normalization", (0, 1), (1, 1)),
+    ],
+)
+def test_what_a_network_in_training_does_not_follow_is_told(name, first, second, tmp_path):
+    rows = X.reshape(-1, 1, 1, 5) if name == "normalization" else X
+    clf = TopKClassifier(k=2, warm_start=True, max_epochs=1, **{name: first}).fit(rows, y)
+    save(clf, tmp_path / "clf")
+    clf = load(tmp_path / "clf")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*has no effect")
+        clf.set_params(**{name: copy.deepcopy(first)}).fit(rows, y)
+    clf.set_params(**{name: second})
+    told = re.escape(f"{name}={second!r} has no effect")
+    for go_on in (clf.fit, clf.partial_fit):
+        with pytest.warns(UserWarning, match=f"{told}.*warm_start=False"):
+            go_on(rows, y)
 
 
 def test_a_threshold_that_few_samples_set_is_told(recwarn):

@@ -28,6 +28,7 @@ from ..networks._sources import is_built_in
 from ..operators import instruction_set
 from ..training import is_perceptron
 from ._checkpoint import Checkpoint, tell_apart
+from ._identity import digest, identity
 from ._samples import TakesSamples
 
 #: Scores held at once while predicting.
@@ -573,6 +574,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         self._network_params["backbone_params"] = self._recipe.backbone_params(
             self.backbone, self.backbone_params or {}, self.input_shape_, train.n_whole
         )
+        self._asked = self._what_is_asked()
         module = build_network(
             **self._network_params,
             input_shape=self.input_shape_,
@@ -601,6 +603,14 @@ class DeepEstimator(TakesSamples, BaseEstimator):
                     "is trained further. For another one fit anew, with warm_start=False.",
                     UserWarning,
                 )
+        for name, told in self._what_is_asked().items():
+            if told != self._asked[name]:
+                warn_caller(
+                    f"{name}={getattr(self, name)!r} has no effect: the network that was trained "
+                    "with another value is trained further. For another one fit anew, with "
+                    "warm_start=False.",
+                    UserWarning,
+                )
         old = self.net_
         module = bare_module(old)
         criterion = self._checked_criterion(train, resume, generator)
@@ -609,6 +619,12 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         net = self._make_net(module, criterion, train, valid, epochs, resume, generator)
         net.continue_from(old)
         return net
+
+    def _what_is_asked(self):
+        """Return what tells the parameters of which a network keeps no record."""
+        params, normalization = self.backbone_params or None, self.normalization
+        asked = {"backbone_params": params, "normalization": normalization}
+        return {name: digest(identity(value)) for name, value in asked.items()}
 
     def _check_head(self, module, criterion):
         if type(module.head) is not HEADS[criterion.head]:

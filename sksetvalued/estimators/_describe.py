@@ -18,7 +18,15 @@ from ._json import Decoder, NotEncodable, encode
 
 NETWORK = "network."
 #: What is made anew when a file is loaded.
-REBUILT = {"net_", "rule_", "history_", "device_", "_metadata_request", "_network_params"}
+REBUILT = {
+    "net_",
+    "rule_",
+    "history_",
+    "device_",
+    "_metadata_request",
+    "_network_params",
+    "_asked",
+}
 #: The estimators that can be saved, and the rules that they may hold, by name.
 ESTIMATORS = {}
 

@@ -124,6 +124,7 @@ def rebuild_estimator(document, tensors, here, budget=None):
         raise ValueError(f"its network has the parts {sorted(network)}")
     _allowed.check_backbone(network)
     model._network_params = {**network, "weights": None}
+    model._asked = model._what_is_asked()
     if document["rule"] is not None:
         model.rule_ = rebuild_rule(rule, document["rule"], decode)
     _check_agreement(model)
