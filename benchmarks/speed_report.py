@@ -185,7 +185,8 @@ def _slopes(results):
 
 def _head(results):
     versions = ", ".join(f"{k} {v}" for k, v in results["versions"].items() if v)
-    absent = ", ".join(results["absent"]) or "none"
+    absent = ", ".join(results["absent"])
+    missing = f" Not found, so not measured: {absent}." if absent else ""
     epsilon = results["epsilon"]
     return [
         "# Speed of the losses",
@@ -195,7 +196,7 @@ def _head(results):
         f"Processor: {results['device']}, {results['vector_instructions']}, "
         f"{results['threads']} thread, compiled kernels: {results['kernels'] or 'none'}; "
         f"{results['system']}, Python {results['python']}; "
-        f"{versions}. Not found, so not measured: {absent}.",
+        f"{versions}.{missing}",
         "",
         "Forward and backward on float32 scores drawn from the standard normal law. All functions "
         "of a column took turns in one process; the figures are medians. *CPU* is the time of "

@@ -131,9 +131,9 @@ def _head(results):
         "optimiser, batch size, epochs); the figures are medians. *CPU* is the time of the "
         "process, *wall* the time on the clock, which the load of the machine disturbs. Small "
         "noise is a tenth of the standard deviation of the scores at the start, large noise once "
-        "it. Labels are random, so that nothing is learnt: to be sure of it before it says so, "
-        "the estimator looks at some hundreds of its training samples again, which counts beside "
-        "one epoch of 640 images.",
+        "it. Labels are random, so that nothing is learnt: before it warns of that, the estimator "
+        "scores some hundreds of training samples again, which is a noticeable part of an epoch "
+        "of 640 images.",
         "",
     ]
 

@@ -38,9 +38,10 @@ of this was done, and chose nothing either.
 """
 
 TIMES = """\
-One thread, nothing else running; the mean of three splits, of each the median of three fits
-below 5 s. "one logistic" is a single `LogisticRegression` (C=10 on texts, 1 on tables), without a
-search. In brackets the least and the most of the splits: a search finds another length on each.
+One thread, nothing else running; the mean of three splits: each split counts by one fit, or by
+the median of three where a fit takes less than 5 s. "one logistic" is a single
+`LogisticRegression` (C=10 on texts, 1 on tables), without a search. In brackets the least and the
+most of the splits: a search finds another length on each.
 """
 
 

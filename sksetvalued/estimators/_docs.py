@@ -51,7 +51,8 @@ optimizer : {"adamw", "adam", "sgd"} or class, default="adamw"
     "sgd" has Nesterov momentum 0.9. Arguments go to `net_params`, as ``optimizer__momentum``.
 weight_decay : float or None, default=None
     Weight decay of the optimizer. None is, with "adamw", 0.1 for tables, 0.01 for the small
-    convolutional network and 0.2 for others on images; otherwise the optimizer's own default.
+    convolutional network and for models of Hugging Face with their weights, and 0.2 for others
+    on images; otherwise the optimizer's own default.
 lr_schedule : None, str, sequence of int, dict or callable, default="auto"
     "averaged" is a constant rate after a short warm-up, with averaged weights, which are as good
     after any epoch as those of a falling rate after the last; "cosine" and "one_cycle" are those
