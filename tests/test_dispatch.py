@@ -136,18 +136,25 @@ def test_the_default_device_is_not_that_of_the_scores():
 SETS = torch.zeros(4, 6).scatter_(1, torch.tensor([[0, 4], [1, 5], [2, 2], [3, 0]]), 1)
 
 
-@pytest.mark.parametrize("order", ["forward", "grad", "hessian"])
+IN_GRAPHS = {
+    "projected": lambda scores: sparse_top(scores, 2).pow(3).sum(),
+    "sparsemax": lambda scores: SparsemaxLoss()(scores, SETS),
+    "sparse_top": lambda scores: SparseTopLoss()(scores, SETS),
+    "lapsum": lambda scores: LapSumLoss(2)(scores, TARGET),
+}
+
+
 @pytest.mark.parametrize(
-    "f",
+    ("name", "order"),
     [
-        lambda scores: sparse_top(scores, 2).pow(3).sum(),
-        lambda scores: SparsemaxLoss()(scores, SETS),
-        lambda scores: SparseTopLoss()(scores, SETS),
-        lambda scores: LapSumLoss(2)(scores, TARGET),
+        # A Hessian takes both of the others, one within the other.
+        pytest.param(name, order, marks=[pytest.mark.slow] if order != alone else [])
+        for name, alone in zip(IN_GRAPHS, ("forward", "grad", "hessian", "hessian"), strict=True)
+        for order in ("forward", "grad", "hessian")
     ],
-    ids=["projected", "sparsemax", "sparse_top", "lapsum"],
 )
-def test_derivatives_in_graphs_are_those_outside(f, order):
+def test_derivatives_in_graphs_are_those_outside(name, order):
+    f = IN_GRAPHS[name]
     change = torch.ones_like(SCORES).cumsum(1)
 
     def differentiate(scores):
