@@ -44,6 +44,8 @@ TYPES = {
 def as_array(values, name):
     """Return values as an array; a tensor comes to the processor, without its graph.
 
+    Strings of NumPy's `StringDType`, which scikit-learn does not know, become objects.
+
     Raises
     ------
     TypeError
@@ -61,7 +63,8 @@ def as_array(values, name):
     if isinstance(values, torch.Tensor):
         return _from_tensor(values, name)
     try:
-        return np.asarray(values)
+        array = np.asarray(values)
+        return array.astype(object) if array.dtype.kind == "T" else array
     except (RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"{name} cannot be made an array: {error}") from error
 
@@ -136,6 +139,8 @@ def _holds_strings(array):
 def as_labels(labels, name, warn=False):
     """Return labels as a one-dimensional array of values of one kind, which can be ordered.
 
+    Dates and durations of Python or pandas become those of NumPy.
+
     Raises
     ------
     ValueError
@@ -155,8 +160,36 @@ def as_labels(labels, name, warn=False):
         if str(error).startswith(name):
             raise ValueError(f"{error}{remedy}") from error
         raise ValueError(f"{name} must hold one label per sample: {error}{remedy}") from error
+    array = _in_numpy(array, name)
     check_kind(array, name)
     return array
+
+
+def _in_numpy(array, name):
+    """Return dates or durations that are objects as those of NumPy; other values as they are.
+
+    Their unit is one of Python, into whose objects `tolist` turns them back, where that is exact.
+    NumPy has no time zones: dates that have one stay objects.
+    """
+    kinds = label_kinds(array) if array.dtype == object else set()
+    if kinds not in ({"dates"}, {"durations"}):
+        return array
+    code = "M8" if kinds == {"dates"} else "m8"
+    # NumPy takes those of pandas for Python's, without their nanoseconds.
+    values = [getattr(value, "asm8", value) for value in array]
+    times = np.array(values, code)
+    if np.datetime_data(times.dtype)[0] not in FINER_THAN_PYTHON:
+        return times
+    coarse = np.array(values, f"{code}[us]")
+    if np.array_equal(times, coarse):
+        return coarse
+    # Values out of the range of a fine unit come back as others.
+    if not np.array_equal(times.astype(coarse.dtype), coarse, equal_nan=True):
+        raise ValueError(
+            f"{name} holds labels from {coarse.min()} to {coarse.max()}, more than {times.dtype} "
+            "can hold, which some of them need: round them to microseconds."
+        )
+    return times
 
 
 def _without_nullable(labels):
@@ -177,7 +210,7 @@ def check_strings(labels, name):
         return
     strings = [isinstance(value, str | bytes) for value in labels]
     if any(strings) and not all(strings):
-        _raise_of_kinds(labels, {label_kind(type(value)) for value in labels}, name)
+        _raise_of_kinds(labels, {label_kind(value) for value in labels}, name)
 
 
 def check_kind(array, name):
@@ -194,7 +227,7 @@ def check_kind(array, name):
                 f"{name} must hold numbers or strings, which can be ordered, got "
                 f"{kinds.pop()}: {error}."
             ) from error
-    if array.dtype.kind in "fMm" or kinds == {"numbers"}:
+    if kinds <= {"numbers", "dates", "durations"}:
         missing = array != array
         if np.any(missing):
             raise ValueError(
@@ -227,7 +260,7 @@ def _raise_of_kinds(labels, kinds, name):
             f"{name} holds {missing[0]!r}, which is no label: leave those samples out, or name "
             "the label that is missing."
         )
-    examples = {label_kind(type(value)): value for value in labels}
+    examples = {label_kind(value): value for value in labels}
     raise ValueError(
         f"{name} holds {' and '.join(sorted(kinds))}, such as "
         f"{' and '.join(repr(examples[kind]) for kind in sorted(examples))}, which never match: "
@@ -235,29 +268,43 @@ def _raise_of_kinds(labels, kinds, name):
     )
 
 
-def label_kind(cls):
-    """Return what labels of a type are, in the plural."""
+def label_kind(label):
+    """Return what labels such as this one are, in the plural."""
+    if _has_time_zone(label):
+        return "dates of a time zone"
     for base, kind in TYPES.items():
-        if issubclass(cls, base):
+        if isinstance(label, base):
             return kind
-    return f"{cls.__name__} objects"
+    return f"{type(label).__name__} objects"
+
+
+def _has_time_zone(label):
+    return getattr(label, "tzinfo", None) is not None
 
 
 def label_kinds(array):
     """Return the kinds of the labels of an array."""
     if array.dtype != object:
         return {KINDS.get(array.dtype.kind, f"{array.dtype} values")} if array.size else set()
-    return {label_kind(cls) for cls in set(map(type, array.tolist()))}
+    examples = {(type(label), _has_time_zone(label)): label for label in array.tolist()}
+    return set(map(label_kind, examples.values()))
 
 
 def of_one_type(labels, known):
-    """Return labels and those known such that NumPy tells large whole numbers apart.
+    """Return labels and those known such that NumPy compares them exactly.
 
-    Signed and unsigned ones of 64 bits, which it compares as floats, become objects.
+    Signed and unsigned whole numbers of 64 bits, which it compares as floats, become objects.
+    Labels that are dates or durations get the unit of those known; what that cannot tell becomes
+    NaT, which equals none.
     """
+    labels, known = _in_numpy(labels, "labels"), _in_numpy(known, "classes")
     kinds = {labels.dtype.kind, known.dtype.kind}
     if kinds == {"i", "u"} and np.result_type(labels, known).kind == "f":
         return labels.astype(object), known.astype(object)
+    if kinds in ({"M"}, {"m"}):
+        exact = labels.astype(known.dtype)
+        exact[exact.astype(labels.dtype) != labels] = "NaT"
+        return exact, known
     return labels, known
 
 
@@ -272,7 +319,8 @@ def positions(labels, known):
 def plain_labels(labels):
     """Return labels as a list of what is printed well; ``tolist`` makes numbers of nanoseconds."""
     if labels.dtype.kind in "mM" and np.datetime_data(labels.dtype)[0] in FINER_THAN_PYTHON:
-        labels = labels.astype(f"{labels.dtype.kind}8[us]")
+        coarse = labels.astype(f"{labels.dtype.kind}8[us]")
+        return coarse.tolist() if (coarse == labels).all() else list(map(str, labels))
     return labels.tolist()
 
 

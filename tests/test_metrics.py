@@ -371,6 +371,29 @@ def test_columns_of_a_frame_in_another_order_than_the_labels_are_refused():
     assert top_k_accuracy_score(of_numbers, columns, k=2, labels=numbers) == plain
 
 
+@pytest.mark.parametrize(
+    ("days", "dtype", "of_columns"),
+    [
+        *(("M8[D]", f"M8[{unit}]", None) for unit in ("ns", "us", "D")),
+        *(("m8[D]", f"m8[{unit}]", None) for unit in ("ns", "us", "D")),
+        *(("M8[D]", f"M8[{unit}]", str) for unit in ("ns", "us")),
+        *[("i8", "f8", "i8"), ("i8", "i8", "f8")],
+    ],
+)
+def test_columns_are_told_by_the_values_of_their_labels(days, dtype, of_columns):
+    numbers, y_score, _ = data(rounded=False)
+    labels = np.arange(18000, 18006).astype(days).astype(dtype)
+    columns = pd.Index(labels).map(str) if of_columns is str else pd.Index(labels, of_columns)
+    frame = pd.DataFrame(y_score, columns=columns)
+    expected = top_k_accuracy_score(numbers, y_score, k=2)
+    assert top_k_accuracy_score(labels[numbers], frame, k=2) == expected
+    turned = frame[frame.columns[::-1]]
+    assert top_k_accuracy_score(labels[numbers], turned, k=2, labels=labels[::-1]) == expected
+    for given in (None, labels):
+        with pytest.raises(ValueError, match=r"columns .* are named .* in another order than"):
+            top_k_accuracy_score(labels[numbers], turned, k=2, labels=given)
+
+
 def test_lists_of_labels_are_not_a_mask():
     with pytest.raises(ValueError, match="MultiLabelBinarizer"):
         average_set_size([["a"], ["a", "b"]])

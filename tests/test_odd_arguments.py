@@ -1,5 +1,6 @@
 """What is given by mistake is refused by the name of the argument, and loses nothing."""
 
+import datetime
 import os
 import re
 import warnings
@@ -22,7 +23,7 @@ from sksetvalued import (
     calibrate,
     cross_val_predict_set,
 )
-from sksetvalued._arrays import positions
+from sksetvalued._arrays import as_labels, positions
 from sksetvalued.datasets import long_tail_indices, make_ambiguous_classification
 from sksetvalued.losses import LogitAdjustedLoss, MixedTopKLoss
 from sksetvalued.metrics import (
@@ -34,7 +35,7 @@ from sksetvalued.metrics import (
     top_k_accuracy_score,
 )
 from sksetvalued.operators import class_margins
-from sksetvalued.rules import AverageK, TopK
+from sksetvalued.rules import AverageError, AverageK, TopK
 
 X = np.random.default_rng(0).standard_normal((24, 4))
 Y = np.arange(24) % 3
@@ -106,6 +107,11 @@ MIXED = {
     "NaN": ([0.0, np.nan, 2.0] * 8, "NaN"),
     "complex": (Y + 1j, "[Cc]omplex"),
     "dicts": (np.array([{}, {}, {}] * 8, dtype=object), "dict objects"),
+    "NaT": ([pd.NaT, pd.Timestamp("2020"), pd.Timestamp("2021")] * 8, "NaN"),
+    "time zones": (
+        [pd.Timestamp("2020"), pd.Timestamp("2020", tz="UTC"), pd.Timestamp("2021")] * 8,
+        "holds dates and dates of a time zone",
+    ),
 }
 
 
@@ -178,6 +184,69 @@ class TestLabels:
         weight = dict(zip(range(2**53, 2**53 + 3), (1.0, 2.0, 3.0), strict=True))
         model = top_k(class_weight=weight).fit(X, numbers.astype("u8"))
         np.testing.assert_allclose(np.exp(model._log_label_weight), [1, 2, 3])
+
+    @pytest.mark.parametrize("dtype", ["M8[ns]", "M8[us]", "M8[D]", "m8[ns]", "m8[s]"])
+    @pytest.mark.parametrize("of", ["pandas", "Python"])
+    def test_dates_as_objects_are_those_of_numpy(self, dtype, of):
+        times = np.arange(18000, 18003).astype(f"{dtype[0]}8[D]").astype(dtype)
+        plain = times.astype(f"{dtype[0]}8[us]").tolist()
+        objects = list(pd.Series(times)) if of == "pandas" else plain
+        y, labels, sets = times[Y], [objects[i] for i in Y], np.eye(3, dtype=bool)[Y]
+        assert as_labels(labels, "y").tolist() == labels
+        assert set_coverage_score(labels, sets, labels=times) == 1
+        assert set_coverage_score(y, sets, labels=objects) == 1
+        model = top_k().fit(X, labels)
+        assert (model.classes_ == times).all()
+        plug_in = PlugInClassifier(top_k().fit(X, y), AverageError(0.2), cv="prefit")
+        plug_in.fit(X, labels).calibrate(X, labels)
+        weighted = top_k(class_weight=dict(zip(objects, (1, 2, 3), strict=True))).fit(X, y)
+        np.testing.assert_allclose(np.exp(weighted._log_label_weight), [1, 2, 3])
+        pieces = top_k().partial_fit(X, y, classes=objects).partial_fit(X, labels, classes=times)
+        assert (pieces.classes_ == times).all()
+
+    def test_dates_are_compared_in_full(self):
+        days = np.array(["2020-01-01", "3000-01-01"], dtype="M8[D]")
+        moment = pd.Timestamp("2020-01-01T00:00:00.000000001")
+        # Two dates that Python cannot order.
+        mixed = as_labels([datetime.date(2020, 1, 1), datetime.datetime(3000, 1, 1)], "y")
+        assert positions(mixed, days).tolist() == [0, 1]
+        assert positions(days, mixed).tolist() == [0, 1]
+        assert positions(as_labels([moment, days.tolist()[0]], "y"), days).tolist() == [-1, 0]
+        # Nanoseconds do not reach the year 3000, and NumPy starts again at 1677.
+        assert positions(days, days.astype("M8[ns]")).tolist() == [0, -1]
+        with pytest.raises(ValueError, match=r"^y holds labels from 2020.* to 3000.*: round them"):
+            as_labels([moment, datetime.datetime(3000, 1, 1)], "y")
+        model = top_k().fit(X, days[Y % 2])
+        with pytest.raises(ValueError, match=r"000000001'\]; it knows \[datetime\.date\(2020"):
+            model.partial_fit(X, [moment] * 24)
+
+    def test_dates_of_a_time_zone(self):
+        dates = pd.Series(pd.date_range("2020", periods=3))
+        zoned, sets = dates.dt.tz_localize("UTC"), np.eye(3, dtype=bool)[Y]
+        assert set_coverage_score(zoned[Y], sets, labels=zoned) == 1
+        with pytest.raises(ValueError, match="hold dates and dates of a time zone, which never"):
+            set_coverage_score(zoned[Y], sets, labels=dates)
+        with pytest.raises(ValueError, match=r"^y holds objects, of type Timestamp"):
+            top_k().fit(X, zoned[Y])
+
+    def test_a_missing_date_in_sets_of_labels(self):
+        sets = [[pd.Timestamp("2020")], [pd.NaT, pd.Timestamp("2021")]] * 12
+        with pytest.raises(ValueError, match="the labels in y contains NaN, which is no label"):
+            SparseTopClassifier(max_epochs=1).fit(X, sets)
+
+    @pytest.mark.skipif(not hasattr(np.dtypes, "StringDType"), reason="NumPy 1 has none")
+    def test_strings_of_any_length(self):
+        names = np.array(["ash", "elm", "oak"])
+        strings, sets = names.astype(np.dtypes.StringDType()), np.eye(3, dtype=bool)[Y]
+        assert set_coverage_score(strings[Y], sets, labels=names) == 1
+        assert set_coverage_score(names[Y], sets, labels=strings) == 1
+        pieces = top_k().partial_fit(X, names[Y], classes=strings)
+        for model in (top_k().fit(X, strings[Y]), pieces.partial_fit(X, strings[Y])):
+            assert model.classes_.tolist() == names.tolist()
+        for missing in (None, np.nan, pd.NA):
+            dtype = np.dtypes.StringDType(na_object=missing)
+            with pytest.raises(ValueError, match=r"^y holds (None|nan|<NA>), which is no label"):
+                top_k().fit(X, np.array(["ash", missing, "oak"], dtype=dtype)[Y])
 
     def test_of_another_kind_than_the_classes(self, fitted):
         strings = np.array(["a", "b", "c"])[Y]

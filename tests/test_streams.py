@@ -155,6 +155,18 @@ def test_thresholds_come_from_the_first_samples_and_warm_starts_go_on():
     assert clf.fit(stream()).n_iter_ == 6
 
 
+@pytest.mark.parametrize("unit", ["D", "ns"])
+def test_labels_may_be_dates(unit):
+    days = pd.Timestamp("2020") + pd.to_timedelta(np.arange(10), unit)
+    times = days.to_numpy()[np.searchsorted(CLASSES, y)]
+    expected = fitted(stream(), max_epochs=1).predict_set(X)
+    for labels in (times, list(pd.Series(times))):
+        source = stream(Rows(y=labels), classes=list(days))
+        np.testing.assert_array_equal(fitted(source, max_epochs=1).predict_set(X), expected)
+    with pytest.raises(ValueError, match=r"label Timestamp\('1999.* not among its 10 classes"):
+        fitted(stream(Rows(y=[pd.Timestamp("1999")] * 512), classes=list(days)))
+
+
 def test_labels_may_be_arrays_of_one_entry():
     for kind in (np.array, torch.tensor):
         source = [(x, kind([i % 3])) for i, x in enumerate(X[:30])]

@@ -13,7 +13,14 @@ from sklearn.utils.validation import check_is_fitted
 from torch.utils.data import Dataset
 
 from .. import training
-from .._arrays import as_labels, as_numbers, check_comparable, check_discrete, positions
+from .._arrays import (
+    as_labels,
+    as_numbers,
+    check_comparable,
+    check_discrete,
+    plain_labels,
+    positions,
+)
 from .._masks import row_counts
 from .._predict import labels_of_sets
 from .._sets import SetMask
@@ -129,6 +136,7 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
             if first:
                 self._warn_of_unused()
                 self.__dict__.pop("classes_", None)
+            classes = classes if classes is None else as_labels(classes, "classes")
             _check_partial_fit_first_call(self, classes)
             self._check_classes("classes")
             inputs, y, weight = self._check_data(X, y, sample_weight, reset=first)
@@ -162,7 +170,7 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
 
     def _check_classes(self, source):
         if len(self.classes_) < 2:
-            known = self.classes_.tolist()
+            known = plain_labels(self.classes_)
             one = f"1 class: {known[0]!r}" if known else "none"
             raise ValueError(
                 f"{type(self).__name__} needs samples of at least 2 classes, but {source} holds "
@@ -197,8 +205,8 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
         if len(unseen):
             raise ValueError(
                 f"y holds labels that are not among the classes of this "
-                f"{type(self).__name__}: {unseen[:10].tolist()}; it knows "
-                f"{self.classes_[:10].tolist()}{'...' if len(self.classes_) > 10 else ''}. "
+                f"{type(self).__name__}: {plain_labels(unseen[:10])}; it knows "
+                f"{plain_labels(self.classes_[:10])}{'...' if len(self.classes_) > 10 else ''}. "
                 "Name all of them in `classes` at the first call, or fit anew."
             )
         return indices
@@ -281,9 +289,9 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
             # A dict of all classes is good for a fold, where some are missing.
             if len(unknown) and len(unnamed):
                 raise ValueError(
-                    f"class_weight names labels that do not occur, {unknown[:10].tolist()}, and "
-                    f"not all that do, such as {unnamed[:10].tolist()}: leave the former out, or "
-                    "name the latter too."
+                    f"class_weight names labels that do not occur, {plain_labels(unknown[:10])}, "
+                    f"and not all that do, such as {plain_labels(unnamed[:10])}: leave the "
+                    "former out, or name the latter too."
                 )
             weight[indices[named]] = given[named]
         else:

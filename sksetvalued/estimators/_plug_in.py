@@ -19,7 +19,7 @@ from sklearn.utils.validation import (
     has_fit_parameter,
 )
 
-from .._arrays import as_labels, check_comparable, check_discrete, positions
+from .._arrays import as_labels, check_comparable, check_discrete, plain_labels, positions
 from .._predict import SCORE_METHODS, class_scores, labels_of_sets, score_method, unwrap
 from .._sets import sets_of
 from .._validation import changed_parameters, check_weights, undone_if_raised
@@ -660,9 +660,9 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         unseen = np.unique(y[columns < 0])
         if unseen.size:
             raise ValueError(
-                f"y holds labels that the classifier was not trained on: {unseen[:5].tolist()}. "
-                "Fit the classifier with them, or leave those samples out: what the rule promises "
-                "then holds for samples of the other classes."
+                "y holds labels that the classifier was not trained on: "
+                f"{plain_labels(unseen[:5])}. Fit the classifier with them, or leave "
+                "those samples out: what the rule promises then holds for samples of the others."
             )
         return columns
 

@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+from .._arrays import as_labels, plain_labels, positions
 from ..inputs import StreamInputs
 from ..training import StreamSet, current_processes
 from ._deep import is_named
@@ -17,17 +18,23 @@ class LabelIndex:
     """
 
     def __init__(self, classes):
+        self.classes = classes
         self.index = {label: i for i, label in enumerate(classes.tolist())}
 
     def __call__(self, label):
         try:
             return self.index[label]
         except (KeyError, TypeError):
+            place = -1
+        if self.classes.dtype.kind in "mM":  # Of nanoseconds `tolist` makes numbers.
+            place = positions(as_labels([label], "the stream"), self.classes)[0]
+        if place < 0:
             raise ValueError(
                 f"the stream yielded the label {label!r} of type {type(label).__name__}, which is "
-                f"not among its {len(self.index)} classes, {list(self.index)[:5]}...: name all "
-                "labels in Stream(classes=...)."
-            ) from None
+                f"not among its {len(self.classes)} classes, {plain_labels(self.classes[:5])}...: "
+                "name all labels in Stream(classes=...)."
+            )
+        return place
 
 
 class LearnsFromStreams:

@@ -4,11 +4,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from .._arrays import (
+    KINDS,
     as_array,
     as_labels,
     as_numbers,
     check_comparable,
+    label_kinds,
     names_of_columns,
+    plain_labels,
     positions,
 )
 from .._sets import without_zeros
@@ -77,24 +80,30 @@ def _two_columns(y_score, strict):
 
 
 def _column_names(table):
-    """Return the names of the columns of a data frame as strings, none if they are numbered."""
+    """Return the names of the columns of a data frame, none if they are numbered."""
     names = names_of_columns(table)
-    names = [] if names is None else list(map(str, names))
-    return [] if names == list(map(str, range(len(names)))) else names
+    names = [] if names is None else list(names)
+    numbered = list(map(str, names)) == list(map(str, range(len(names))))
+    return np.fromiter([] if numbered else names, object)
 
 
 def _check_order(names, labels):
-    """Raise if the names of columns are their labels in another order."""
-    labels = list(map(str, labels.tolist()))
-    if names != labels and sorted(names) == sorted(labels):
+    """Raise if the names of columns are their labels, or these as strings, in another order."""
+    if not len(names):
+        return
+    named, wanted = (list(map(str, plain_labels(of))) for of in (names, labels))
+    if not label_kinds(names) == label_kinds(labels) <= set(KINDS.values()):
+        names, labels = np.array(named), np.array(wanted)
+    at, in_order = positions(names, labels), np.arange(len(labels))
+    if np.array_equal(np.sort(at), in_order) and not np.array_equal(at, in_order):
         raise ValueError(
-            f"the columns of the predictions are named {', '.join(names[:5])}..., the labels in "
-            f"another order than {', '.join(labels[:5])}...: give labels in the order of the "
+            f"the columns of the predictions are named {', '.join(named[:5])}..., the labels in "
+            f"another order than {', '.join(wanted[:5])}...: give labels in the order of the "
             "columns, or the columns in that of the labels, as predictions[list(labels)]."
         )
 
 
-def _encode(y_true, labels, shape, names=(), binary=False):
+def _encode(y_true, labels, shape, names, binary=False):
     """Return true labels, their columns (-1: none) and the labels of the columns.
 
     `names` are those of the columns of a data frame, which have to be in the order of the labels
