@@ -536,13 +536,18 @@ def test_scores_of_networks_are_compared(tmp_path, plugged):
     words = np.array([f"w{i:02d}" for i in range(80)])
     texts = np.array([" ".join(rng.choice(words, 5)) for _ in range(600)])
     target = [int(text[1:3]) % 4 for text in texts]
-    tfidf = TfidfVectorizer(lowercase=False, sublinear_tf=True)
-    model = make_pipeline(tfidf, AverageKClassifier(2, max_epochs=8, random_state=0))
-    if plugged:
-        model = PlugInClassifier(model, AverageK(2), cv=0.5)
-    model.fit(texts, target)
-    with pytest.raises(ValueError, match=r"other scores than its classifier.*sublinear_tf"):
-        export(model, tmp_path / "model.onnx", X=texts)
+    for sublinear in (False, True):
+        tfidf = TfidfVectorizer(lowercase=False, sublinear_tf=sublinear)
+        model = make_pipeline(tfidf, AverageKClassifier(2, max_epochs=8, random_state=0))
+        if plugged:
+            model = PlugInClassifier(model, AverageK(2), cv=0.5)
+        model.fit(texts, target)
+        if not sublinear:
+            export(model, tmp_path / "model.onnx", X=texts)
+            (tmp_path / "model.onnx").unlink()
+            continue
+        with pytest.raises(ValueError, match=r"other scores than its classifier.*sublinear_tf"):
+            export(model, tmp_path / "model.onnx", X=texts)
     assert not list(tmp_path.iterdir())
 
 
