@@ -63,7 +63,8 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         from that share of each class, which the estimator is not trained on. "prefit":
         `estimator` is fitted already and stays as it is; `fit` calibrates the rule on its
         samples, which it must not have been trained on. None: 5, or 0.2 for a rule that promises
-        something of new samples, which cross-validation cannot.
+        something of new samples, which cross-validation cannot. A matrix of kernels or distances
+        takes no share.
 
     Attributes
     ----------
