@@ -2,7 +2,7 @@
 
 import datetime
 import functools
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from numbers import Integral, Number
 
 import numpy as np
@@ -177,19 +177,34 @@ def _in_numpy(array, name):
     code = "M8" if kinds == {"dates"} else "m8"
     # NumPy takes those of pandas for Python's, without their nanoseconds.
     values = [getattr(value, "asm8", value) for value in array]
-    times = np.array(values, code)
-    if np.datetime_data(times.dtype)[0] not in FINER_THAN_PYTHON:
+    try:
+        times = np.array(values, code)
+    except OverflowError:  # as of NumPy 2.5
+        times = None
+    if times is not None and np.datetime_data(times.dtype)[0] not in FINER_THAN_PYTHON:
         return times
     coarse = np.array(values, f"{code}[us]")
-    if np.array_equal(times, coarse):
-        return coarse
-    # Values out of the range of a fine unit come back as others.
-    if not np.array_equal(times.astype(coarse.dtype), coarse, equal_nan=True):
+    # Before, values out of the range of a fine unit come back as others.
+    if times is None or not np.array_equal(times.astype(coarse.dtype), coarse, equal_nan=True):
         raise ValueError(
-            f"{name} holds labels from {coarse.min()} to {coarse.max()}, more than {times.dtype} "
-            "can hold, which some of them need: round them to microseconds."
+            f"{name} holds labels from {coarse.min()} to {coarse.max()}, more than the unit that "
+            "some of them need can hold: round them to microseconds."
         )
+    if np.array_equal(_in_unit(coarse, times.dtype), times):
+        return coarse
     return times
+
+
+def _in_unit(times, dtype):
+    """Return dates or durations in another unit; NaT for what is outside, where NumPy raises."""
+    try:
+        return times.astype(dtype)
+    except OverflowError:
+        converted = np.full(times.shape, "NaT", dtype)
+        for place, one in enumerate(times):
+            with suppress(OverflowError):
+                converted[place] = one.astype(dtype)
+        return converted
 
 
 def _without_nullable(labels):
@@ -302,8 +317,8 @@ def of_one_type(labels, known):
     if kinds == {"i", "u"} and np.result_type(labels, known).kind == "f":
         return labels.astype(object), known.astype(object)
     if kinds in ({"M"}, {"m"}):
-        exact = labels.astype(known.dtype)
-        exact[exact.astype(labels.dtype) != labels] = "NaT"
+        exact = _in_unit(labels, known.dtype)
+        exact[_in_unit(exact, labels.dtype) != labels] = "NaT"
         return exact, known
     return labels, known
 
@@ -320,7 +335,8 @@ def plain_labels(labels):
     """Return labels as a list of what is printed well; ``tolist`` makes numbers of nanoseconds."""
     if labels.dtype.kind in "mM" and np.datetime_data(labels.dtype)[0] in FINER_THAN_PYTHON:
         coarse = labels.astype(f"{labels.dtype.kind}8[us]")
-        return coarse.tolist() if (coarse == labels).all() else list(map(str, labels))
+        exact = np.array_equal(_in_unit(coarse, labels.dtype), labels)
+        return coarse.tolist() if exact else list(map(str, labels))
     return labels.tolist()
 
 

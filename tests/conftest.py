@@ -14,8 +14,9 @@ def one_thread():
     import torch
 
     torch.set_num_threads(1)
-    if torch.cuda.is_available():  # whose convolutions round to ten bits by default
+    if torch.cuda.is_available():  # by default convolutions round to ten bits, and differ
         torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cudnn.deterministic = True
 
 
 @pytest.fixture(scope="session")

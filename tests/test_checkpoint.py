@@ -146,6 +146,7 @@ FITS = {
             2,
             **{**COMMON, "backbone_params": None, "backbone": forgetful_backbone},
             validation_fraction=0.2,
+            device="cpu",  # the second name is no name on another device
         ),
         X,
         y,

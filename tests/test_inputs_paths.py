@@ -190,7 +190,8 @@ def test_workers_predict_several_batches_where_there_may_be_some(monkeypatch):
 
 def test_a_grid_search_slices_paths(paths):
     def search(n_jobs):
-        clf = classifier().set_params(net_params=None)
+        # No process that has used CUDA can fork.
+        clf = classifier(device="cpu").set_params(net_params=None)
         grid = {"lr": [1e-2, 1e-6]}
         return GridSearchCV(clf, grid, cv=2, n_jobs=n_jobs, error_score="raise").fit(paths, y)
 

@@ -290,12 +290,13 @@ def test_going_on_goes_on_with_the_draws(go_on):
     clf = TopKClassifier(2, warm_start=True, lr_schedule=None, **DROPOUT).fit(X, y)
     twin = pickle.loads(pickle.dumps(clf))
     go_on = {"warm_start": "fit", "partial_fit": "partial_fit"}[go_on]
-    before = clf.net_.module_.backbone[1].generator.on(torch.device(clf.device_)).get_state()
+    device = next(clf.net_.module_.parameters()).device
+    before = clf.net_.module_.backbone[1].generator.on(device).get_state()
     getattr(clf, go_on)(X, y)
     with disturbed():
         getattr(twin, go_on)(X, y)
     assert same(weights(clf), weights(twin))
-    after = clf.net_.module_.backbone[1].generator.on(torch.device(clf.device_)).get_state()
+    after = clf.net_.module_.backbone[1].generator.on(device).get_state()
     assert not torch.equal(before, after)
 
 
