@@ -14,7 +14,6 @@ from sklearn.datasets import load_digits, make_multilabel_classification
 from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier
 
 COMMON = {
-    "device": "cpu",  # no process that has used CUDA can fork
     "random_state": 0,
     "max_epochs": 12,
     "validation_fraction": 0.2,

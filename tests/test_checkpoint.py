@@ -674,6 +674,7 @@ def test_watching_callbacks_begin_anew(kill, tmp_path, capsys):
     assert_same(clone(clf).fit(X, y), clone(clf).fit(X, y, checkpoint=tmp_path))
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="torch cannot fork after a fit on a GPU")
 def test_kills_of_the_process_lose_nothing():
     done = run_code("import killing; killing.main('top_k', 4, 0)", Path(__file__).parent)
     assert done.returncode == 0, done.stderr

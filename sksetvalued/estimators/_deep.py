@@ -584,7 +584,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
             generator=generator,
         )
         if images:
-            module.expect_images()
+            module.expect_images(compiled=self.compile)
         if getattr(train.inputs, "keep_sparse", False):
             module.expect_sparse_rows()
         return self._make_net(module, criterion, train, valid, epochs, resume, generator)

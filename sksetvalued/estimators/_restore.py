@@ -281,7 +281,7 @@ def _rebuild_net(model, tensors, trains):
         generator,
     )
     if is_image(model.input_shape_):
-        module.expect_images()
+        module.expect_images(compiled=model.compile)
     in_memory = SimpleNamespace(in_memory=model.input_kind_ in ("table", "image", "named"))
     options = model._options("partial_fit")
     return training.make_net(module, criterion, in_memory, None, 1, options, trains=trains)

@@ -161,14 +161,16 @@ class Network(nn.Module):
     def _bends(self):
         return isinstance(self.normalize, nn.Sequential)
 
-    def expect_images(self):
+    def expect_images(self, compiled=False):
         """Prepare for batches of images.
 
         In memory their channels come last, which is faster, where all layers are those of
-        libraries; code of others may view a tensor as if they came first.
+        libraries; code of others may view a tensor as if they came first. The compiler of torch
+        lays tensors out itself: where it does not, on a GPU, it fails for gradients of weights.
         """
         tensors = (*self.parameters(), *self.buffers())
-        if made_of(self.backbone, LIBRARIES) and all(tensor.ndim < 5 for tensor in tensors):
+        plain = made_of(self.backbone, LIBRARIES) and all(tensor.ndim < 5 for tensor in tensors)
+        if plain and not compiled:
             self.to(memory_format=torch.channels_last)
         else:
             self.channels_first = True
