@@ -15,11 +15,11 @@ from triton_tools import (
     slow,
 )
 
-from sksetvalued.losses import NoisedTopKHingeLoss
+from sksetvalued.losses import CalibratedTopKHingeLoss, NoisedTopKHingeLoss
 from sksetvalued.operators import noised_top_k_sum
 from sksetvalued.operators._dispatch import choose, has_triton
+from sksetvalued.operators.noised import noised_hinge, select_noised
 from sksetvalued.operators.noised import reference as definition
-from sksetvalued.operators.noised import select_noised
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
@@ -34,11 +34,16 @@ MOST_RANK = 64
 @compiles
 @on_capabilities
 @pytest.mark.parametrize(
-    ("dtype", "k", "shared", "last_only"),
-    [("fp32", 6, False, True), ("fp32", 1, True, False), ("bf16", 51, False, False)],
+    ("dtype", "k", "shared", "last_only", "noise"),
+    [
+        ("fp32", 6, False, True, True),
+        ("fp32", 1, True, False, True),
+        ("fp32", 6, False, False, False),
+        ("bf16", 51, False, False, True),
+    ],
 )
 def test_kernel_compiles_to_machine_code(
-    capability, dtype, k, shared, last_only, tmp_path, monkeypatch
+    capability, dtype, k, shared, last_only, noise, tmp_path, monkeypatch
 ):
     """No GPU is needed for that; an empty cache makes it compile."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
@@ -48,6 +53,7 @@ def test_kernel_compiles_to_machine_code(
         "TILE": 1024,
         "SHARED": shared,
         "LAST_ONLY": last_only,
+        "NOISE": noise,
     }
     types = [f"*{dtype}", "i64", "i32", "i32", "i32", "fp32", "*i64", "*i32", "*i64", "*fp32"]
     settings = {"num_warps": 4}
@@ -55,6 +61,24 @@ def test_kernel_compiles_to_machine_code(
         _triton_noised._select_kernel, types, constants, capability, settings
     )
     assert ".local" not in compiled.asm["ptx"]  # nothing is kept outside the registers
+
+
+@compiles
+@on_capabilities
+@pytest.mark.parametrize("several", [False, pytest.param(True, marks=slow)])
+def test_kernels_of_the_hinge_compile(capability, several, tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    constants = {"K": 6, "DRAWS": 4, "KEPT": 256, "RANKS": 2, "EACH": True}
+    if several:
+        constants = {"K": 51, "DRAWS": 2, "KEPT": 2048, "RANKS": 4, "EACH": False}
+    types = ["*fp32", "i64", "i32", "*i64", "*i32", "*i64", "i32", "i32", "*fp32", "i32"]
+    types += ["*fp32", "fp32", "fp32", "*fp32", "*fp32", "*i64"]
+    kernels = [(_triton_noised._hinge_kernel, types, constants)]
+    types = ["*fp32", "i64", "i32", "*fp32", "i64", "*fp32", "*i64", "i32", "i32"]
+    kernels += [(_triton_noised._hinge_gradient_kernel, types, {"TILE": 1024})]
+    for kernel, types, constants in kernels:
+        compiled = compile_kernel(kernel, types, constants, capability, {"num_warps": 4})
+        assert ".local" not in compiled.asm["ptx"]
 
 
 @triton.jit
@@ -296,6 +320,75 @@ def test_loss_and_gradient_are_those_of_the_normals(dispatched, noise, dtype):
     expected.backward()
     torch.testing.assert_close(value, expected.to(value.dtype))
     torch.testing.assert_close(scores.grad, leaf.grad.to(dtype))
+
+
+@on_device
+@pytest.mark.parametrize(
+    ("epsilon", "n_draws", "ranks", "options"),
+    [
+        (0.5, 3, ((1, 0.25), (4, 0.75)), {}),
+        (0.0, 1, ((1, 0.5), (2, 0.3), (5, 0.2)), {"segment": 2 * TILE}),
+        (0.3, 2, ((5, 1.0),), {"shared": True, "at_once": 1}),
+        pytest.param(0.5, 3, ((2, 1.0),), {"segment": TILE}, marks=slow),
+        pytest.param(0.5, 3, ((2, 0.5), (3, 0.5)), {"at_once": 1}, marks=slow),
+    ],
+)
+def test_hinge_and_its_gradients_are_those_of_the_definition(
+    epsilon, n_draws, ranks, options, monkeypatch
+):
+    """Given the normals; also where the draws are gone through one by one, and for a NaN."""
+    monkeypatch.setattr(_triton_noised, "_AT_ONCE", options.get("at_once", 4096))
+    n_rows, n_classes, scale = 4, 50, 1.5
+    scores = random_scores(n_rows, n_classes)
+    scores[1, 7] = torch.inf
+    scores[2, 3:6] = -torch.inf
+    scores[3, 11] = torch.nan
+    target = torch.tensor([0, 5, 49, 2], device=DEVICE)
+    margin = torch.tensor([0.0, 1.0, 9.0, 0.5], device=DEVICE)
+    grad = torch.tensor([1.0, -2.0, 0.5, 1.0], device=DEVICE)
+    shared, segment = options.get("shared", False), options.get("segment", 64)
+    normals = export_normals(9, n_draws if shared else n_rows * n_draws, n_classes)
+    normals = normals.reshape(-1, n_draws, n_classes).transpose(0, 1)
+    leaf, given = scores.clone().requires_grad_(), scores.clone().requires_grad_()
+    draws = epsilon, n_draws, None, normals, shared
+    if epsilon == 0:
+        draws = 0.0, 1, None, None, False
+    for margins in (margin, 2.0):
+        expected = noised_hinge(leaf, target, ranks, margins, scale, draws)
+        found = _triton_noised.NoisedHinge.apply(
+            *(given, target, ranks, margins, epsilon, n_draws, scale, generator(9), shared),
+            *(segment, TILE),
+        )
+        torch.testing.assert_close(found, expected, equal_nan=True)
+        assert found.isnan().tolist() == [False, False, False, True]
+        (slope,) = torch.autograd.grad(expected, leaf, grad, retain_graph=True)
+        (own,) = torch.autograd.grad(found, given, grad, retain_graph=True)
+        torch.testing.assert_close(own[:3], slope[:3])
+        assert (own[3] == 0).all()
+        (again,) = torch.autograd.grad(found, given, grad, create_graph=True)
+        torch.testing.assert_close(again, own)
+
+
+@on_device
+def test_a_target_that_is_no_class_gives_nan(dispatched):
+    scores = random_scores(3, 20).requires_grad_()
+    target = torch.tensor([0, -1, 20], device=DEVICE)
+    losses = NoisedTopKHingeLoss(k=2, generator=0, reduction="none").sample_losses(scores, target)
+    assert losses.isnan().tolist() == [False, True, True]
+    losses.sum().backward()
+    assert (scores.grad[1:] == 0).all()
+
+
+@on_device
+def test_the_calibrated_hinge_is_computed_by_the_kernels(dispatched, monkeypatch):
+    monkeypatch.setattr("sksetvalued.operators.noised.reference.hinge", None)
+    scores, target = random_scores(3, 20), torch.tensor([0, 5, 19], device=DEVICE)
+    expected = [
+        reference.calibrated_top_k_hinge(s, y, 4, 1.0)
+        for s, y in zip(scores.cpu().numpy(), target.tolist())
+    ]
+    found = CalibratedTopKHingeLoss(4)(scores, target).item()
+    assert found == pytest.approx(np.mean(expected), rel=1e-6)
 
 
 @on_device

@@ -7,6 +7,8 @@ them meet in a lane; whatever follows checks that, and reads the row again where
 This module, and the others of Triton's kernels, are imported only where it is installed.
 """
 
+from contextlib import nullcontext
+
 import torch
 import triton
 import triton.language as tl
@@ -15,6 +17,7 @@ import triton.language as tl
 _MAX_LANES = 2048
 #: Tiles that are on their way from memory at once.
 STAGES = tl.constexpr(4)
+_NOTHING = nullcontext()
 
 
 @triton.jit
@@ -53,6 +56,13 @@ def ordered_keys(values):
     return tl.where(values != values, 0x7FC00000, keys)
 
 
+@triton.jit
+def value_of_key(key):
+    """Return the number of which :func:`ordered_keys` makes `key`."""
+    bits = key.to(tl.int32)
+    return tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits).to(tl.float32, bitcast=True)
+
+
 def plan_lanes(n_classes):
     """Return how many lanes and warps read a row; four entries a lane hold a short one."""
     lanes = min(_MAX_LANES, max(32, triton.next_power_of_2(triton.cdiv(n_classes, 4))))
@@ -64,8 +74,14 @@ def launch(kernel, grid, scores, *arguments, **options):
     if scores.numel():
         scores = with_contiguous_rows(scores)
         rows = scores, scores.stride(0), scores.shape[1]
-        with torch.cuda.device_of(scores):
+        with _on_device_of(scores):
             kernel[grid](*rows, *arguments, **options)
+
+
+def _on_device_of(x):
+    """Return a context in which the device of `x` is the current one; most often it is."""
+    here = x.is_cpu or x.get_device() == torch.cuda.current_device()
+    return _NOTHING if here else torch.cuda.device_of(x)
 
 
 def with_contiguous_rows(x):

@@ -78,10 +78,14 @@ def noised_hinge(scores, target, ranks, margin=1.0, scale=1.0, draws=_EXACT):
     """
     epsilon, n_draws, generator, noise, shared = draws
     k, several = ranks[-1][0] + 1, len(ranks) > 1
-    drawn = noise is None and not shared and cpu.takes(epsilon)
-    if drawn and choose("noised", scores, target, rank=k) == "cpu":
-        n_draws, seed = (n_draws, draw_key(generator)) if epsilon > 0 else (1, 0)
-        return cpu.NoisedHinge.apply(scores, target, ranks, margin, epsilon, n_draws, scale, seed)
+    who = choose("noised", scores, target, rank=k) if noise is None else "reference"
+    given = scores, target, ranks, margin, epsilon, n_draws if epsilon > 0 else 1, scale
+    if who == "triton":
+        from . import triton
+
+        return triton.NoisedHinge.apply(*given, generator, shared)
+    if who == "cpu" and not shared and cpu.takes(epsilon):
+        return cpu.NoisedHinge.apply(*given, draw_key(generator) if epsilon > 0 else 0)
     indices, normals = select_noised(scores, k, *draws, all_k=several)
     if several:  # in no order
         chosen = scores.detach().gather(1, indices.flatten(1)).view_as(normals)

@@ -5,8 +5,9 @@ Rows that hold a NaN have the class of the NaN, or a loss of NaN without gradien
 
 import torch
 
-from .._backends import OwnGradient, check_classes, draw_key
+from .._backends import check_classes, draw_key
 from .._dispatch import kernels
+from . import reference
 
 #: Noise whose square, or that of its inverse, a number in single precision may not hold.
 _LEAST_NOISE, _MOST_NOISE = 1e-15, 1e15
@@ -31,12 +32,8 @@ def select(scores, k, epsilon, n_draws, generator=None, all_k=False):
     return indices, normals
 
 
-class NoisedHinge(OwnGradient):
-    """The weighted sum of the noised hinges of some ranks, of which one selection gives all.
-
-    What its backward pass needs has the size of the draws, not of the scores. The arguments are
-    those of :func:`..noised_hinge`, with the `seed` of the noise.
-    """
+class NoisedHinge(reference.SelectedHinge):
+    """By the kernels; the arguments are those of :func:`..noised_hinge`, with a `seed`."""
 
     @staticmethod
     def compute(scores, target, ranks, margin, epsilon, n_draws, scale, seed):
@@ -58,12 +55,3 @@ class NoisedHinge(OwnGradient):
         sizes = n_samples, n_classes, (indices.shape[1] - 1) // n_ranks, n_ranks
         kernels.hinge_gradient_rows(grad, grad.stride(0), slopes, indices, *sizes, result)
         return result
-
-    @staticmethod
-    def definition(grad, slopes, indices, n_classes):
-        """Spread the slopes, of each rank, over the classes of the draws, and their own."""
-        n_draws = (indices.shape[1] - 1) // slopes.shape[1]
-        slopes = grad.unsqueeze(1) * slopes
-        shares = (slopes / n_draws).repeat(1, n_draws)
-        each = torch.cat([shares, -slopes.sum(1, keepdim=True)], dim=1)
-        return each.new_zeros(len(indices), n_classes).scatter_add(1, indices, each)

@@ -83,3 +83,20 @@ def hinge(scores, target, indices, normals, weights, margin, epsilon, scale):
     lead = noised.mean(dim=1) - chosen[:, -1:]
     margin = margin.unsqueeze(1) if isinstance(margin, torch.Tensor) else margin
     return scale * (torch.relu(margin + lead) @ weights)
+
+
+class SelectedHinge(OwnGradient):
+    """The weighted sum of the noised hinges of some ranks, of which one selection gives all.
+
+    What its backward pass needs has the size of the draws, not of the scores: a slope of each
+    rank, and the classes at the ranks in each draw, then the true one.
+    """
+
+    @staticmethod
+    def definition(grad, slopes, indices, n_classes):
+        """Spread the slopes, of each rank, over the classes of the draws, and their own."""
+        n_draws = (indices.shape[1] - 1) // slopes.shape[1]
+        slopes = grad.unsqueeze(1) * slopes
+        shares = (slopes / n_draws).repeat(1, n_draws)
+        each = torch.cat([shares, -slopes.sum(1, keepdim=True)], dim=1)
+        return each.new_zeros(len(indices), n_classes).scatter_add(1, indices, each)

@@ -1,17 +1,22 @@
-r"""The class of rank k after noise, in one pass of a Triton kernel.
+r"""The class of rank k after noise, in one pass of a Triton kernel, and the hinge on it.
 
 Each program reads the scores of one row, tile after tile, adds normals that a counter-based
 generator (Philox) makes on the spot, and keeps the k largest: neither the noise nor the noised
 scores are ever stored. The normals of the selected classes are made again at the end, from their
 counters. Long rows are split into segments when there are too few programs to fill the device;
 the k largest of the segments are then merged.
+
+A second kernel takes from them the loss of each row, and the third writes its gradient.
 """
+
+from functools import lru_cache
 
 import torch
 import triton
 import triton.language as tl
 
-from .._triton_rows import launch, ordered_keys
+from .._triton_rows import launch, ordered_keys, value_of_key
+from . import reference
 
 #: Classes of a tile; a power of two.
 _TILE = 1024
@@ -24,6 +29,12 @@ _PROGRAMS_PER_MULTIPROCESSOR = 8
 _EMPTY = tl.constexpr(-(2**31))
 #: Not below the key of any number.
 _UNUSED = tl.constexpr(2**31 - 1)
+#: The key of NaN.
+_NAN = tl.constexpr(0x7FC00000)
+#: Entries that a program of the hinge goes through at once.
+_AT_ONCE = 4096
+#: Classes of a program that writes a part of a gradient.
+_PART = 1024
 
 
 @triton.jit
@@ -71,17 +82,20 @@ def _select_kernel(
     TILE: tl.constexpr,
     SHARED: tl.constexpr,
     LAST_ONLY: tl.constexpr,
+    NOISE: tl.constexpr,
 ):
     """Select within one segment of a row, for one draw: program (row x n_draws + draw, segment).
 
-    K <= SLOTS and TILE are powers of two, but for K; `segment` is a multiple of TILE.
+    K <= SLOTS and TILE are powers of two, but for K; `segment` is a multiple of TILE. Without
+    NOISE no seed is read, and no normals are written.
     """
     pair = tl.program_id(0)
     row = pair // n_draws
     stream = pair
     if SHARED:
         stream = pair - row * n_draws
-    seed = tl.load(seed)
+    if NOISE:
+        seed = tl.load(seed)
     scores += row.to(tl.int64) * row_stride
     first = tl.program_id(1) * segment
     last = tl.minimum(first + segment, n_classes)
@@ -91,14 +105,16 @@ def _select_kernel(
     kept_classes = tl.zeros((SLOTS,), dtype=tl.int32)
     threshold, weakest = tl.min(kept, axis=0, return_indices=True)
     for start in range(first, last, TILE):
-        quads = start // 4 + tl.arange(0, TILE // 4)
-        one, two, three, four = four_normals(seed, quads, stream)
-        # Interleaved: the four of the first quad come first.
-        normals = tl.join(tl.join(one, three), tl.join(two, four)).reshape((TILE,))
         classes = start + tl.arange(0, TILE)
         inside = classes < last
         values = tl.load(scores + classes, mask=inside, other=0.0).to(tl.float32)
-        keys = tl.where(inside, ordered_keys(values + epsilon * normals), _EMPTY)
+        if NOISE:
+            quads = start // 4 + tl.arange(0, TILE // 4)
+            one, two, three, four = four_normals(seed, quads, stream)
+            # Interleaved: the four of the first quad come first.
+            normals = tl.join(tl.join(one, three), tl.join(two, four)).reshape((TILE,))
+            values += epsilon * normals
+        keys = tl.where(inside, ordered_keys(values), _EMPTY)
         top, place = tl.max(keys, axis=0, return_indices=True)
         while top > threshold:
             replaced = slots == weakest
@@ -108,9 +124,6 @@ def _select_kernel(
             keys = tl.where(classes == start + place, _EMPTY, keys)
             top, place = tl.max(keys, axis=0, return_indices=True)
 
-    one, two, three, four = four_normals(seed, kept_classes // 4, stream)
-    lane = kept_classes % 4
-    normals = tl.where(lane < 2, tl.where(lane == 0, one, two), tl.where(lane == 2, three, four))
     program = pair.to(tl.int64) * tl.num_programs(1) + tl.program_id(1)
     if LAST_ONLY:
         place = program + tl.zeros((SLOTS,), dtype=tl.int64)
@@ -120,43 +133,216 @@ def _select_kernel(
         chosen = slots < K
         tl.store(keys_out + place, kept, mask=chosen)
     tl.store(classes_out + place, kept_classes.to(tl.int64), mask=chosen)
-    tl.store(normals_out + place, normals, mask=chosen)
+    if NOISE:
+        one, two, three, four = four_normals(seed, kept_classes // 4, stream)
+        lane = kept_classes % 4
+        low, high = tl.where(lane == 0, one, two), tl.where(lane == 2, three, four)
+        tl.store(normals_out + place, tl.where(lane < 2, low, high), mask=chosen)
+
+
+@triton.jit
+def _hinge_kernel(
+    scores,
+    row_stride,
+    n_classes,
+    targets,
+    keys,
+    classes,
+    n_draws,
+    n_kept,
+    ranks,
+    n_ranks,
+    margins,
+    margin,
+    scale,
+    losses,
+    slopes,
+    indices,
+    K: tl.constexpr,
+    DRAWS: tl.constexpr,
+    KEPT: tl.constexpr,
+    RANKS: tl.constexpr,
+    EACH: tl.constexpr,
+):
+    """Write the loss of a row, the slope of each rank, and the classes that share it.
+
+    `keys` and `classes` are those of :func:`_select_kernel`, `n_kept` of each draw, which hold
+    the K largest; `ranks` are places among them, then weights. With EACH, `margins` has one for
+    each row. DRAWS, and KEPT and RANKS, which are not below their numbers, are powers of two.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    target = tl.load(targets + row)
+    known = (target >= 0) & (target < n_classes)
+    own = tl.load(scores + row * row_stride + target, mask=known, other=float("nan"))
+    if EACH:
+        margin = tl.load(margins + row)
+    at = tl.arange(0, RANKS)
+    there = at < n_ranks
+    places = tl.load(ranks + at, mask=there, other=-1.0).to(tl.int32)
+    weights = tl.load(ranks + n_ranks + at, mask=there, other=0.0)
+    sums = tl.zeros((RANKS,), dtype=tl.float32)
+    indices += row * (n_draws * n_ranks + 1)
+    slots = tl.arange(0, KEPT)[None, :]
+    for first in range(0, n_draws, DRAWS):
+        draws = first + tl.arange(0, DRAWS)
+        drawn = draws < n_draws
+        inside = drawn[:, None] & (slots < n_kept)
+        kept = (row * n_draws + draws)[:, None] * n_kept + slots
+        left = tl.load(keys + kept, mask=inside, other=_EMPTY)
+        found = tl.load(classes + kept, mask=inside, other=0)
+        for place in range(K):
+            top, slot = tl.max(left, axis=1, return_indices=True)
+            taken = slots == slot[:, None]
+            here = there & (places == place)
+            if tl.max(here.to(tl.int32)) > 0:
+                values = tl.where(drawn, value_of_key(top), 0.0)
+                sums += tl.where(here, tl.sum(values), 0.0)
+                which = tl.sum(tl.where(here, at, 0))
+                chosen = tl.sum(tl.where(taken, found, 0), axis=1)
+                tl.store(indices + draws * n_ranks + which, chosen, mask=drawn)
+            # A NaN is at every rank.
+            left = tl.where(taken & (top != _NAN)[:, None], _EMPTY, left)
+    ahead = margin + (sums / n_draws - own)
+    hinges = tl.where(there, weights * tl.where(ahead <= 0, 0.0, ahead), 0.0)
+    tl.store(losses + row, scale * tl.sum(hinges))
+    tl.store(slopes + row * n_ranks + at, scale * tl.where(ahead > 0, weights, 0.0), mask=there)
+    tl.store(indices + n_draws * n_ranks, target)
+
+
+@triton.jit
+def _hinge_gradient_kernel(
+    out,
+    row_stride,
+    n_classes,
+    grad,
+    grad_stride,
+    slopes,
+    indices,
+    n_draws,
+    n_ranks,
+    TILE: tl.constexpr,
+):
+    """Write the gradient of a part of a row."""
+    row = tl.program_id(0).to(tl.int64)
+    classes = tl.program_id(1) * TILE + tl.arange(0, TILE)
+    weight = tl.load(grad + row * grad_stride)
+    slopes += row * n_ranks
+    indices += row * (n_draws * n_ranks + 1)
+    total, value = weight * 0, tl.zeros((TILE,), dtype=tl.float32)
+    for rank in range(n_ranks):
+        slope = weight * tl.load(slopes + rank)
+        total += slope
+        for draw in range(n_draws):
+            chosen = tl.load(indices + draw * n_ranks + rank)
+            value += tl.where(classes == chosen, slope / n_draws, 0.0)
+    value -= tl.where(classes == tl.load(indices + n_draws * n_ranks), total, 0.0)
+    tl.store(out + row * row_stride + classes, value, mask=classes < n_classes)
+
+
+@lru_cache(maxsize=64)
+def _n_processors(device):
+    return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 def _plan_segments(n_pairs, n_classes, device):
     """Return the length of the segments: short enough to fill the device, if rows are long."""
     if device.type == "cpu":  # in the interpreter
         return triton.cdiv(n_classes, _TILE) * _TILE
-    processors = torch.cuda.get_device_properties(device).multi_processor_count
-    wanted = triton.cdiv(_PROGRAMS_PER_MULTIPROCESSOR * processors, max(1, n_pairs))
+    wanted = triton.cdiv(_PROGRAMS_PER_MULTIPROCESSOR * _n_processors(device), max(1, n_pairs))
     n_segments = max(1, min(wanted, n_classes // _MIN_SEGMENT))
     return triton.cdiv(triton.cdiv(n_classes, n_segments), _TILE) * _TILE
+
+
+def _keep(scores, k, epsilon, n_draws, generator, shared, segment, tile, last_if_one=False):
+    """Return the keys, classes and normals of the k largest of each segment and draw.
+
+    They are of shape (n_samples, n_draws, n_segments k); with one segment, and `last_if_one`, of
+    that of rank k alone. Without noise there are no normals.
+    """
+    n_rows, n_classes = scores.shape
+    segment = segment or _plan_segments(n_rows * n_draws, n_classes, scores.device)
+    n_segments = triton.cdiv(n_classes, segment)
+    last_only = last_if_one and n_segments == 1
+    shape = n_rows, n_draws, 1 if last_only else n_segments * k
+    keys = scores.new_empty(shape, dtype=torch.int32)
+    classes = scores.new_empty(shape, dtype=torch.int64)
+    seed = normals = None
+    if epsilon > 0:
+        seed = torch.randint(2**63 - 1, (1,), generator=generator, device=scores.device)
+        normals = scores.new_empty(shape, dtype=torch.float32)
+    options = {"K": k, "SLOTS": triton.next_power_of_2(k), "TILE": tile or _TILE, "num_warps": 4}
+    options |= {"SHARED": shared, "LAST_ONLY": last_only, "NOISE": epsilon > 0}
+    given = n_draws, segment, float(epsilon), seed, keys, classes, normals
+    launch(_select_kernel, (n_rows * n_draws, n_segments), scores, *given, **options)
+    return keys, classes, normals
 
 
 def select(
     scores, k, epsilon, n_draws, generator=None, shared=False, all_k=False, segment=None, tile=None
 ):
-    """Do what :func:`..select_noised` does, on a CUDA device.
+    """Do what :func:`..select_noised` does, on a CUDA device, where there is noise.
 
     Memory does not grow with the number of classes, and nothing waits for the device: the seed,
     drawn from `generator`, stays there. For equal seeds the result is the same, but it is not
     that of :func:`torch.randn`. The work grows with `k`. Tests say how many classes a program,
     and each of its steps, goes through: `tile` is a power of two from 4 on and divides `segment`.
     """
-    seed = torch.randint(2**63 - 1, (1,), generator=generator, device=scores.device)
-    n_rows, n_classes = scores.shape
-    segment = segment or _plan_segments(n_rows * n_draws, n_classes, scores.device)
-    n_segments = triton.cdiv(n_classes, segment)
-    last_only = n_segments == 1 and not all_k
-    shape = n_rows, n_draws, 1 if last_only else n_segments * k
-    types = torch.int32, torch.int64, torch.float32
-    keys, *kept = [torch.empty(shape, dtype=dtype, device=scores.device) for dtype in types]
-    options = {"K": k, "SLOTS": triton.next_power_of_2(k), "TILE": tile or _TILE, "num_warps": 4}
-    options |= {"SHARED": shared, "LAST_ONLY": last_only}
-    given = n_draws, segment, float(epsilon), seed, keys, *kept
-    launch(_select_kernel, (n_rows * n_draws, n_segments), scores, *given, **options)
-    if n_segments > 1:
+    given = scores, k, epsilon, n_draws, generator, shared, segment, tile
+    keys, *kept = _keep(*given, last_if_one=not all_k)
+    if keys.shape[2] > k:
         best = torch.topk(keys, k, dim=2).indices[..., 0 if all_k else -1 :]
         kept = [each.gather(2, best) for each in kept]
     indices, normals = kept
     return indices, normals.to(scores.dtype)
+
+
+@lru_cache(maxsize=64)
+def _table(ranks, device):
+    """Return the ranks, then their weights."""
+    return torch.tensor([*zip(*ranks)], dtype=torch.float32, device="cpu").to(device)
+
+
+class NoisedHinge(reference.SelectedHinge):
+    """By a kernel that selects, one for the losses, and one for the gradient.
+
+    The arguments are those of :func:`..noised_hinge`, and of :func:`select`.
+    """
+
+    @staticmethod
+    def compute(
+        scores,
+        target,
+        ranks,
+        margin,
+        epsilon,
+        n_draws,
+        scale,
+        generator,
+        shared,
+        segment=None,
+        tile=None,
+    ):
+        target, k = target.contiguous(), ranks[-1][0] + 1
+        keys, classes, _ = _keep(scores, k, epsilon, n_draws, generator, shared, segment, tile)
+        n_rows, n_ranks, n_kept = len(scores), len(ranks), keys.shape[2]
+        losses, slopes = scores.new_empty(n_rows), scores.new_empty(n_rows, n_ranks)
+        indices = target.new_empty(n_rows, n_draws * n_ranks + 1)
+        each = torch.is_tensor(margin)
+        margins = margin.to(torch.float32).contiguous() if each else None
+        slots = triton.next_power_of_2(n_kept)
+        draws = min(triton.next_power_of_2(n_draws), max(1, _AT_ONCE // slots))
+        options = {"K": k, "KEPT": slots, "DRAWS": draws, "RANKS": triton.next_power_of_2(n_ranks)}
+        options |= {"EACH": each, "num_warps": 4 if draws * slots > 256 else 1}
+        given = target, keys, classes, n_draws, n_kept, _table(ranks, scores.device), n_ranks
+        given += margins, 0.0 if each else float(margin), float(scale), losses, slopes, indices
+        launch(_hinge_kernel, (n_rows,), scores, *given, **options)
+        return losses, (slopes, indices), scores.shape[1]
+
+    @staticmethod
+    def gradient(grad, slopes, indices, n_classes):
+        n_rows, n_ranks = slopes.shape
+        out = slopes.new_empty(n_rows, n_classes)
+        given = grad, grad.stride(0), slopes, indices, (indices.shape[1] - 1) // n_ranks, n_ranks
+        grid = n_rows, triton.cdiv(n_classes, _PART)
+        launch(_hinge_gradient_kernel, grid, out, *given, TILE=_PART, num_warps=4)
+        return out

@@ -44,23 +44,16 @@ _LOWEST_KEY = constexpr(-2139095041)
 
 
 @triton.jit
-def _value_of_key(key):
-    """Return the number of which :func:`ordered_keys` makes `key`, an integer of 64 bits."""
-    bits = key.to(tl.int32)
-    return tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits).to(tl.float32, bitcast=True)
-
-
-@triton.jit
 def _at_rank(values, rank):
     """Return the entry of that rank; there are at least so many."""
     high = rows.ordered_keys(tl.max(values)).to(tl.int64)
     low = high * 0 + _LOWEST_KEY
     while high - low > 1:
         middle = low + (high - low) // 2
-        enough = tl.sum((values > _value_of_key(middle)).to(tl.int32)) >= rank
+        enough = tl.sum((values > rows.value_of_key(middle)).to(tl.int32)) >= rank
         low = tl.where(enough, middle, low)
         high = tl.where(enough, high, middle)
-    return _value_of_key(high)
+    return rows.value_of_key(high)
 
 
 @triton.jit
@@ -96,14 +89,14 @@ def _find_head(
     searching = n_classes > 0
     while searching:
         if (count <= HEAD) | (high - low <= 1):
-            cut = _value_of_key(tl.where(count <= HEAD, low, high))
+            cut = rows.value_of_key(tl.where(count <= HEAD, low, high))
             searching = (not over_row) & (most_left_out > cut)
             over_row = over_row | searching
             high = tl.where(searching, top, high)
             count = tl.where(searching, HEAD + 1, count)
         else:
             middle = low + (high - low) // 2
-            value = _value_of_key(middle)
+            value = rows.value_of_key(middle)
             if over_row:
                 counts = tl.zeros((TILE,), dtype=tl.int32)
                 for start in tl.range(0, n_classes, TILE, num_stages=rows.STAGES):
@@ -115,7 +108,7 @@ def _find_head(
             low = tl.where(above >= least, middle, low)
             high = tl.where(above >= least, high, middle)
             count = tl.where(above >= least, above, count)
-    cut = _value_of_key(tl.where(count <= HEAD, low, high))
+    cut = rows.value_of_key(tl.where(count <= HEAD, low, high))
     count = 0
     if over_row:
         for start in range(0, n_classes, TILE):
