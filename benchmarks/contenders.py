@@ -177,7 +177,9 @@ def smooth_topk(path):
     build = smooth_topk_loss(path)
 
     def make(scores, target, k):
-        loss = build(scores.shape[1], k).to(scores.device)
+        loss = build(scores.shape[1], k)
+        if scores.is_cuda:  # which its own method knows, and `to` does not
+            loss.cuda()
         return differentiate(lambda k: loss)(scores, target, k)
 
     return make

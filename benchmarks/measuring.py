@@ -232,6 +232,27 @@ def _numpy_peaks(function):
     return peaks
 
 
+def kernel_seconds(function, device="cuda", calls=20):
+    """Return how long the operations of a call compute, without what lies between them.
+
+    On a GPU that is the time of its kernels, however long it waits for the next to be launched.
+    """
+    function()
+    activity = getattr(torch.profiler.ProfilerActivity, device.upper())
+    with torch.profiler.profile(activities=[activity]) as trace:
+        for _ in range(calls):
+            function()
+        if device != "cpu":
+            torch.cuda.synchronize()
+    if device == "cpu":
+        times = [event.self_cpu_time_total for event in trace.events()]
+    else:
+        kind = torch.autograd.DeviceType.CUDA
+        events = [event for event in trace.events() if event.device_type == kind]
+        times = [event.time_range.elapsed_us() for event in events]
+    return sum(times) / calls / 1e6
+
+
 def slope(x, y):
     """Return the exponent of the power law that fits best, by least squares of logarithms."""
     return float(np.polyfit(np.log(x), np.log(y), 1)[0])

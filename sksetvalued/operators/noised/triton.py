@@ -82,20 +82,19 @@ def _select_kernel(
     TILE: tl.constexpr,
     SHARED: tl.constexpr,
     LAST_ONLY: tl.constexpr,
-    NOISE: tl.constexpr,
 ):
     """Select within one segment of a row, for one draw: program (row x n_draws + draw, segment).
 
-    K <= SLOTS and TILE are powers of two, but for K; `segment` is a multiple of TILE. Without
-    NOISE no seed is read, and no normals are written.
+    K <= SLOTS and TILE are powers of two, but for K; `segment` is a multiple of TILE. Without a
+    seed there is no noise.
     """
     pair = tl.program_id(0)
     row = pair // n_draws
     stream = pair
     if SHARED:
         stream = pair - row * n_draws
-    if NOISE:
-        seed = tl.load(seed)
+    if seed is not None:
+        key = tl.load(seed)
     scores += row.to(tl.int64) * row_stride
     first = tl.program_id(1) * segment
     last = tl.minimum(first + segment, n_classes)
@@ -108,9 +107,9 @@ def _select_kernel(
         classes = start + tl.arange(0, TILE)
         inside = classes < last
         values = tl.load(scores + classes, mask=inside, other=0.0).to(tl.float32)
-        if NOISE:
+        if seed is not None:
             quads = start // 4 + tl.arange(0, TILE // 4)
-            one, two, three, four = four_normals(seed, quads, stream)
+            one, two, three, four = four_normals(key, quads, stream)
             # Interleaved: the four of the first quad come first.
             normals = tl.join(tl.join(one, three), tl.join(two, four)).reshape((TILE,))
             values += epsilon * normals
@@ -133,8 +132,8 @@ def _select_kernel(
         chosen = slots < K
         tl.store(keys_out + place, kept, mask=chosen)
     tl.store(classes_out + place, kept_classes.to(tl.int64), mask=chosen)
-    if NOISE:
-        one, two, three, four = four_normals(seed, kept_classes // 4, stream)
+    if normals_out is not None:
+        one, two, three, four = four_normals(key, kept_classes // 4, stream)
         lane = kept_classes % 4
         low, high = tl.where(lane == 0, one, two), tl.where(lane == 2, three, four)
         tl.store(normals_out + place, tl.where(lane < 2, low, high), mask=chosen)
@@ -253,25 +252,25 @@ def _plan_segments(n_pairs, n_classes, device):
     return triton.cdiv(triton.cdiv(n_classes, n_segments), _TILE) * _TILE
 
 
-def _keep(scores, k, epsilon, n_draws, generator, shared, segment, tile, last_if_one=False):
+def _keep(scores, k, epsilon, n_draws, generator, shared, segment, tile, selects=None):
     """Return the keys, classes and normals of the k largest of each segment and draw.
 
-    They are of shape (n_samples, n_draws, n_segments k); with one segment, and `last_if_one`, of
-    that of rank k alone. Without noise there are no normals.
+    They are of shape (n_samples, n_draws, n_segments k). There are normals for who `selects`
+    "all" or the "last", of rank k alone, which with one segment is all that is returned.
     """
     n_rows, n_classes = scores.shape
     segment = segment or _plan_segments(n_rows * n_draws, n_classes, scores.device)
     n_segments = triton.cdiv(n_classes, segment)
-    last_only = last_if_one and n_segments == 1
+    last_only = selects == "last" and n_segments == 1
     shape = n_rows, n_draws, 1 if last_only else n_segments * k
     keys = scores.new_empty(shape, dtype=torch.int32)
     classes = scores.new_empty(shape, dtype=torch.int64)
-    seed = normals = None
+    normals = scores.new_empty(shape, dtype=torch.float32) if selects else None
+    seed = None
     if epsilon > 0:
         seed = torch.randint(2**63 - 1, (1,), generator=generator, device=scores.device)
-        normals = scores.new_empty(shape, dtype=torch.float32)
     options = {"K": k, "SLOTS": triton.next_power_of_2(k), "TILE": tile or _TILE, "num_warps": 4}
-    options |= {"SHARED": shared, "LAST_ONLY": last_only, "NOISE": epsilon > 0}
+    options |= {"SHARED": shared, "LAST_ONLY": last_only}
     given = n_draws, segment, float(epsilon), seed, keys, classes, normals
     launch(_select_kernel, (n_rows * n_draws, n_segments), scores, *given, **options)
     return keys, classes, normals
@@ -288,7 +287,7 @@ def select(
     and each of its steps, goes through: `tile` is a power of two from 4 on and divides `segment`.
     """
     given = scores, k, epsilon, n_draws, generator, shared, segment, tile
-    keys, *kept = _keep(*given, last_if_one=not all_k)
+    keys, *kept = _keep(*given, selects="all" if all_k else "last")
     if keys.shape[2] > k:
         best = torch.topk(keys, k, dim=2).indices[..., 0 if all_k else -1 :]
         kept = [each.gather(2, best) for each in kept]
