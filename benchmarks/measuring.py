@@ -232,12 +232,14 @@ def _numpy_peaks(function):
     return peaks
 
 
-def kernel_seconds(function, device="cuda", calls=20):
+def kernel_seconds(function, device="cuda", most=0.05):
     """Return how long the operations of a call compute, without what lies between them.
 
     On a GPU that is the time of its kernels, however long it waits for the next to be launched.
+    It is the mean of 20 calls, or of as many as take `most` seconds: each kernel leaves a trace.
     """
     function()
+    calls = int(np.clip(most / max(seconds(function, device)[1], 1e-7), 1, 20))
     activity = getattr(torch.profiler.ProfilerActivity, device.upper())
     with torch.profiler.profile(activities=[activity]) as trace:
         for _ in range(calls):
