@@ -167,6 +167,11 @@ class Network(nn.Module):
         In memory their channels come last, which is faster, where all layers are those of
         libraries; code of others may view a tensor as if they came first. The compiler of torch
         lays tensors out itself: where it does not, on a GPU, it fails for gradients of weights.
+
+        Parameters
+        ----------
+        compiled : bool, default=False
+            Whether this network will be compiled.
         """
         tensors = (*self.parameters(), *self.buffers())
         plain = made_of(self.backbone, LIBRARIES) and all(tensor.ndim < 5 for tensor in tensors)
