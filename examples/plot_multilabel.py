@@ -41,7 +41,7 @@ def collages(pool, n):
 
 
 pool = rng.permutation(len(digits.target))
-X_train, Y_train = collages(pool[:1300], 3000)
+X_train, Y_train = collages(pool[:1300], 2000)
 X_test, Y_test = collages(pool[1300:], 1000)
 
 # %%
