@@ -451,6 +451,26 @@ def test_callbacks_that_need_a_validation_set_say_so(callback, data, tmp_path, m
         classifier(callbacks=[callback]).fit(*data)
 
 
+@pytest.mark.parametrize("fraction", [None, 0.2])
+@pytest.mark.parametrize(
+    "callback",
+    [
+        EarlyStopping(monitor="accuracy"),
+        Checkpoint(monitor="accuracy_best"),
+        LRScheduler("ReduceLROnPlateau", monitor="accuracy"),
+    ],
+)
+def test_what_no_epoch_records_is_named_with_what_one_does(
+    callback, fraction, data, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    clf = classifier(callbacks=[callback], validation_fraction=fraction)
+    recorded = "'train_loss'" if fraction is None else "'train_loss'.*'valid_loss'"
+    message = rf"A callback reads 'accuracy\w*', which .* name one of \[.*{recorded}"
+    with pytest.raises(ValueError, match=message):
+        clf.fit(*data)
+
+
 @pytest.mark.parametrize("callback", [EarlyStopping, ("best", Checkpoint())])
 def test_callbacks_that_the_last_training_cannot_have_are_told_before_any(callback, data):
     States.kept.clear()

@@ -29,6 +29,8 @@ from ._state import load_optimizer_state
 
 #: What a callback misses that wants the history of a validation set.
 VALIDATION_COLUMN = re.compile(r"\bvalid_")
+#: What skorch, and its callbacks, say of a column that the history has not.
+MISSING_COLUMN = re.compile(r"('[^']+') was not found in history")
 
 
 class StopTraining(Exception):
@@ -142,6 +144,22 @@ class SetNet(NeuralNet):
         elif self._hooks.get(method_name, True):
             super().notify(method_name, **kwargs)
 
+    def _what_is_missing(self, error, dataset_valid):
+        """Return what a callback did not find, or None for any other error of one."""
+        if dataset_valid is None and VALIDATION_COLUMN.search(str(error)):
+            return (
+                f"A callback needs a validation set ({error}): set validation_fraction, for "
+                "example to 0.1, and max_epochs: a fit that finds it ends with all samples."
+            )
+        missing = MISSING_COLUMN.search(str(error))
+        if missing is not None:
+            columns = sorted(set(self.history_[-1]) - {"batches"})
+            return (
+                f"A callback reads {missing[1]}, which no epoch has recorded: name one of "
+                f"{columns}, or put a scoring callback that records it before that callback."
+            )
+        return None
+
     def _end_epoch(self, dataset_valid=None, **kwargs):
         stops = False
         try:
@@ -151,12 +169,10 @@ class SetNet(NeuralNet):
                 raise
             stops = True
         except (KeyError, ValueError, SkorchException) as error:
-            if dataset_valid is not None or not VALIDATION_COLUMN.search(str(error)):
+            reason = self._what_is_missing(error, dataset_valid)
+            if reason is None:
                 raise
-            raise ValueError(
-                f"A callback needs a validation set ({error}): set validation_fraction, for "
-                "example to 0.1, and max_epochs: a fit that finds it ends with all samples."
-            ) from error
+            raise ValueError(reason) from error
         stops = stops or self.exhausted_
         if self._processes is not None:
             stops = any(self._processes.all(stops))
