@@ -28,6 +28,7 @@ KINDS = {
 }
 #: Units of time that Python's objects do not have.
 FINER_THAN_PYTHON = ("ns", "ps", "fs", "as")
+_TIMES = np.datetime64, np.timedelta64
 #: The same by the type of an object.
 TYPES = {
     str: "strings",
@@ -65,7 +66,7 @@ def as_array(values, name):
     try:
         array = np.asarray(values)
         return array.astype(object) if array.dtype.kind == "T" else array
-    except (RuntimeError, TypeError, ValueError) as error:
+    except (OverflowError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"{name} cannot be made an array: {error}") from error
 
 
@@ -151,7 +152,13 @@ def as_labels(labels, name, warn=False):
     if labels is None:
         raise ValueError(f"{name} is None: pass one label per sample.")
     check_strings(labels, name)
-    labels = _without_nullable(labels) if hasattr(labels, "iloc") else as_array(labels, name)
+    if hasattr(labels, "iloc"):
+        labels = _without_nullable(labels)
+    elif isinstance(labels, list | tuple) and any(isinstance(v, _TIMES) for v in labels):
+        # Of several units NumPy takes the finest, whose range some may leave.
+        labels = np.array([*labels, None], dtype=object)[:-1]
+    else:
+        labels = as_array(labels, name)
     try:
         array = column_or_1d(labels, warn=warn)
     except ValueError as error:
@@ -183,16 +190,30 @@ def _in_numpy(array, name):
         times = None
     if times is not None and np.datetime_data(times.dtype)[0] not in FINER_THAN_PYTHON:
         return times
-    coarse = np.array(values, f"{code}[us]")
+    coarse = _as_times(values, f"{code}[us]", name)
     # Before, values out of the range of a fine unit come back as others.
-    if times is None or not np.array_equal(times.astype(coarse.dtype), coarse, equal_nan=True):
+    if times is None or not np.array_equal(_in_unit(times, coarse.dtype), coarse, equal_nan=True):
+        if all(_equals(one, np.array([value], code)) for one, value in zip(coarse, values)):
+            return coarse
         raise ValueError(
             f"{name} holds labels from {coarse.min()} to {coarse.max()}, more than the unit that "
             "some of them need can hold: round them to microseconds."
         )
-    if np.array_equal(_in_unit(coarse, times.dtype), times):
-        return coarse
-    return times
+    return coarse if np.array_equal(_in_unit(coarse, times.dtype), times) else times
+
+
+def _as_times(values, dtype, name):
+    try:
+        return np.array(values, dtype)
+    except OverflowError as error:
+        raise ValueError(
+            f"{name} holds dates or durations that are too far apart for one unit of NumPy: "
+            "give them as strings."
+        ) from error
+
+
+def _equals(coarse, time):
+    return np.array_equal(_in_unit(coarse.reshape(1), time.dtype), time)
 
 
 def _in_unit(times, dtype):
@@ -334,7 +355,7 @@ def positions(labels, known):
 def plain_labels(labels):
     """Return labels as a list of what is printed well; ``tolist`` makes numbers of nanoseconds."""
     if labels.dtype.kind in "mM" and np.datetime_data(labels.dtype)[0] in FINER_THAN_PYTHON:
-        coarse = labels.astype(f"{labels.dtype.kind}8[us]")
+        coarse = _in_unit(labels, f"{labels.dtype.kind}8[us]")
         exact = np.array_equal(_in_unit(coarse, labels.dtype), labels)
         return coarse.tolist() if exact else list(map(str, labels))
     return labels.tolist()

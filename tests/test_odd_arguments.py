@@ -215,8 +215,12 @@ class TestLabels:
         # Nanoseconds do not reach the year 3000, and NumPy starts again at 1677, or raises.
         again = (days.astype("M8[s]").astype(np.int64) * 10**9).view("M8[ns]")
         assert positions(days, again).tolist() == [0, -1]
-        with pytest.raises(ValueError, match=r"^y holds labels from 2020.* to 3000.*: round them"):
-            as_labels([moment, datetime.datetime(3000, 1, 1)], "y")
+        for late in (datetime.datetime(3000, 1, 1), np.datetime64("3000-01-01")):
+            for early in (moment, moment.asm8):
+                with pytest.raises(ValueError, match=r"^y holds .* 2020.* to 3000.*: round them"):
+                    as_labels([early, late], "y")
+        # Of nanoseconds, but exact in microseconds.
+        assert (as_labels([days[1], days[0].astype("M8[ns]")], "y") == days[::-1]).all()
         model = top_k().fit(X, days[Y % 2])
         with pytest.raises(ValueError, match=r"000000001'\]; it knows \[datetime\.date\(2020"):
             model.partial_fit(X, [moment] * 24)

@@ -465,7 +465,8 @@ def test_what_no_epoch_records_is_named_with_what_one_does(
 ):
     monkeypatch.chdir(tmp_path)
     clf = classifier(callbacks=[callback], validation_fraction=fraction)
-    recorded = "'train_loss'" if fraction is None else "'train_loss'.*'valid_loss'"
+    recorded = "'train_loss', 'train_loss_best'"
+    recorded += r"\]" if fraction is None else ", 'valid_loss'"
     message = rf"A callback reads 'accuracy\w*', which .* name one of \[.*{recorded}"
     with pytest.raises(ValueError, match=message):
         clf.fit(*data)
@@ -850,6 +851,10 @@ def test_layers_of_libraries_have_the_channels_last_unless_compiled(monkeypatch)
         assert not weight.is_contiguous()
     monkeypatch.setattr("torch.compile", lambda module, **params: module)
     clf = classifier(backbone="convnet", max_epochs=1, compile=True).fit(images, np.arange(60) % 3)
+    assert all(p.is_contiguous() for p in clf.net_.module_.parameters())
+    clf.set_params(compile=False).partial_fit(images, np.arange(60) % 3)
+    assert not all(p.is_contiguous() for p in clf.net_.module_.parameters())
+    clf.set_params(compile=True).partial_fit(images, np.arange(60) % 3)
     assert all(p.is_contiguous() for p in clf.net_.module_.parameters())
 
 

@@ -613,6 +613,8 @@ class DeepEstimator(TakesSamples, BaseEstimator):
                 )
         old = self.net_
         module = bare_module(old)
+        if is_image(self.input_shape_):
+            module.expect_images(compiled=self.compile)  # which may have changed
         criterion = self._checked_criterion(train, resume, generator)
         self._check_head(module, criterion)
         training.take_learned(criterion, old.bare_criterion)

@@ -175,10 +175,10 @@ class Network(nn.Module):
         """
         tensors = (*self.parameters(), *self.buffers())
         plain = made_of(self.backbone, LIBRARIES) and all(tensor.ndim < 5 for tensor in tensors)
-        if plain and not compiled:
-            self.to(memory_format=torch.channels_last)
-        else:
-            self.channels_first = True
+        self.channels_first = compiled or not plain
+        if plain:
+            last, first = torch.channels_last, torch.contiguous_format
+            self.to(memory_format=first if compiled else last)
 
     def normalized(self, inputs):
         """Return inputs that need not go through the first layer, where that takes long.

@@ -7,7 +7,7 @@ are faster where they can stand in for it. :func:`choose` says where:
 
 * ``cpu``: float32 on the processor, where kernels are compiled. A plain ``autograd.Function`` adds
   34 us; through ``setup_context`` or a ``custom_op`` it would be 56.
-* ``triton``: float32 on a GPU, where Triton and a C compiler are there. One launch or two.
+* ``triton``: float32 on a GPU, where Triton and a C compiler are there. One launch to three.
 * ``reference``: all else, which is
 
   - another floating-point type or device, as kernels are in single precision;

@@ -29,8 +29,10 @@ from ._state import load_optimizer_state
 
 #: What a callback misses that wants the history of a validation set.
 VALIDATION_COLUMN = re.compile(r"\bvalid_")
-#: What skorch, and its callbacks, say of a column that the history has not.
-MISSING_COLUMN = re.compile(r"('[^']+') was not found in history")
+#: What skorch, and its callbacks, say of a column that an epoch of the history has not.
+MISSING_COLUMN = re.compile(r"('[^']+') was not found in history\.")
+#: Columns that no callback would watch.
+COUNTED = re.compile(r"epoch|batches|.*_(batch_count|dur)")
 
 
 class StopTraining(Exception):
@@ -153,9 +155,9 @@ class SetNet(NeuralNet):
             )
         missing = MISSING_COLUMN.search(str(error))
         if missing is not None:
-            columns = sorted(set(self.history_[-1]) - {"batches"})
+            columns = [name for name in sorted(self.history_[-1]) if not COUNTED.fullmatch(name)]
             return (
-                f"A callback reads {missing[1]}, which no epoch has recorded: name one of "
+                f"A callback reads {missing[1]}, which this epoch has not recorded: name one of "
                 f"{columns}, or put a scoring callback that records it before that callback."
             )
         return None

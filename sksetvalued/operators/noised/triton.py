@@ -15,7 +15,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .._triton_rows import launch, ordered_keys, value_of_key
+from .._triton_rows import launch, ordered_keys, value_of_key, with_contiguous_rows
 from . import reference
 
 #: Classes of a tile; a power of two.
@@ -205,7 +205,8 @@ def _hinge_kernel(
     hinges = tl.where(there, weights * tl.where(ahead <= 0, 0.0, ahead), 0.0)
     tl.store(losses + row, scale * tl.sum(hinges))
     tl.store(slopes + row * n_ranks + at, scale * tl.where(ahead > 0, weights, 0.0), mask=there)
-    tl.store(indices + n_draws * n_ranks, target)
+    # Of no class, the loss is NaN, and the slopes are zero.
+    tl.store(indices + n_draws * n_ranks, tl.where(known, target, 0))
 
 
 @triton.jit
@@ -227,7 +228,7 @@ def _hinge_gradient_kernel(
     weight = tl.load(grad + row * grad_stride)
     slopes += row * n_ranks
     indices += row * (n_draws * n_ranks + 1)
-    total, value = weight * 0, tl.zeros((TILE,), dtype=tl.float32)
+    total, value = 0.0, tl.zeros((TILE,), dtype=tl.float32)
     for rank in range(n_ranks):
         slope = weight * tl.load(slopes + rank)
         total += slope
@@ -321,8 +322,12 @@ class NoisedHinge(reference.SelectedHinge):
         segment=None,
         tile=None,
     ):
-        target, k = target.contiguous(), ranks[-1][0] + 1
+        scores, target = with_contiguous_rows(scores), target.contiguous()
+        k = ranks[-1][0] + 1
         keys, classes, _ = _keep(scores, k, epsilon, n_draws, generator, shared, segment, tile)
+        if keys.shape[2] > _AT_ONCE:
+            best = torch.topk(keys, k, dim=2).indices
+            keys, classes = keys.gather(2, best), classes.gather(2, best)
         n_rows, n_ranks, n_kept = len(scores), len(ranks), keys.shape[2]
         losses, slopes = scores.new_empty(n_rows), scores.new_empty(n_rows, n_ranks)
         indices = target.new_empty(n_rows, n_draws * n_ranks + 1)
