@@ -28,6 +28,7 @@ KINDS = {
 }
 #: Units of time that Python's objects do not have.
 FINER_THAN_PYTHON = ("ns", "ps", "fs", "as")
+#: NumPy's types of a date and a duration.
 _TIMES = np.datetime64, np.timedelta64
 #: The same by the type of an object.
 TYPES = {
@@ -213,6 +214,7 @@ def _as_times(values, dtype, name):
 
 
 def _equals(coarse, time):
+    """Return whether a date or duration is that of an array of one, whatever their units."""
     return np.array_equal(_in_unit(coarse.reshape(1), time.dtype), time)
 
 
