@@ -352,9 +352,7 @@ def test_hinge_and_its_gradients_are_those_of_the_definition(
     normals = export_normals(9, n_draws if shared else n_rows * n_draws, n_classes)
     normals = normals.reshape(-1, n_draws, n_classes).transpose(0, 1)
     leaf, given = scores.clone().requires_grad_(), scores.clone().requires_grad_()
-    draws = epsilon, n_draws, None, normals, shared
-    if epsilon == 0:
-        draws = 0.0, 1, None, None, False
+    draws = epsilon, n_draws, None, normals, shared  # given ones are for the definition alone
     expected = noised_hinge(leaf, target, ranks, margin, scale, draws)
     found = _triton_noised.NoisedHinge.apply(
         *(given, target, ranks, margin, epsilon, n_draws, scale, generator(9), shared),
