@@ -19,6 +19,16 @@ def one_thread():
         torch.backends.cudnn.deterministic = True
 
 
+@pytest.fixture(autouse=True)
+def same_seed():
+    """Let no test depend on the numbers that those before it in its process have drawn."""
+    import numpy as np
+    import torch
+
+    np.random.seed(0)
+    torch.manual_seed(0)
+
+
 @pytest.fixture(scope="session")
 def shared_data():
     """Folder of the real data packs; tests that need it are skipped when it is absent."""

@@ -210,8 +210,9 @@ def test_masked_classes_come_last_and_a_nan_first():
 
 @pytest.mark.parametrize("n_samples", [0, 1, 70])
 def test_the_reference_is_a_sort_of_noised_rows_in_chunks_of_any_number(n_samples):
-    scores = torch.randn(n_samples, 1500, dtype=torch.float64, generator=generator())
-    for noise in (torch.randn(90, n_samples, 1500), torch.randn(90, 1, 1500)):
+    draw = {"dtype": torch.float64, "generator": generator()}
+    scores = torch.randn(n_samples, 1500, **draw)
+    for noise in (torch.randn(90, n_samples, 1500, **draw), torch.randn(90, 1, 1500, **draw)):
         indices, normals = definition.select(scores, 3, 0.7, 90, noise=noise)
         noised = scores + 0.7 * noise
         expected = noised.sort(dim=2, descending=True)
