@@ -10,9 +10,9 @@ from sklearn.utils import indexable
 from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.validation import _check_method_params
 
-from ._arrays import as_array, as_labels
+from ._arrays import as_array, as_labels, positions
 from ._predict import predict_set, samples_alone, unwrap
-from .estimators._targets import encode_label_sets, find_labels, has_several_labels
+from .estimators._targets import encode_label_sets, has_several_labels
 from .training import with_rows
 
 
@@ -294,6 +294,6 @@ def _sets_of_fold(model, X, y, train, test, classes, params):
     sets = predict_set(model, _safe_split(model, X, y, test, train)[0])
     y_set = np.zeros((len(sets), len(classes)), dtype=bool)
     # A model that was fitted before may know others.
-    found = np.isin(known, classes)
-    y_set[:, find_labels(known[found], classes)] = sets[:, found]
+    column = positions(known, classes)
+    y_set[:, column[column >= 0]] = sets[:, column >= 0]
     return y_set
