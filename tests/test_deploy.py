@@ -1,4 +1,7 @@
-"""Exported graphs against the estimators and rules they come from."""
+"""Exported graphs against the estimators and rules they come from.
+
+What skl2onnx writes of other steps and classifiers is tested in `tests/integration/test_onnx.py`.
+"""
 
 import copy
 import importlib.util

@@ -1,6 +1,6 @@
-"""Files of skl2onnx and of torch.onnx give in ONNX Runtime what Python gives, or are refused.
+"""Files that skl2onnx writes give in ONNX Runtime what Python gives, or are refused.
 
-Each takes seconds to write. Those that the quicker tests write stand in `tests/test_deploy.py`.
+Each takes seconds to write. More, and those of networks alone, are in `tests/test_deploy.py`.
 """
 
 import warnings
