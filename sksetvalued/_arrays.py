@@ -193,14 +193,14 @@ def _in_numpy(array, name):
         return times
     coarse = _as_times(values, f"{code}[us]", name)
     # Before, values out of the range of a fine unit come back as others.
-    if times is None or not np.array_equal(_in_unit(times, coarse.dtype), coarse, equal_nan=True):
+    if times is None or not np.array_equal(in_unit(times, coarse.dtype), coarse, equal_nan=True):
         if all(_equals(one, np.array([value], code)) for one, value in zip(coarse, values)):
             return coarse
         raise ValueError(
             f"{name} holds labels from {coarse.min()} to {coarse.max()}, more than the unit that "
             "some of them need can hold: round them to microseconds."
         )
-    return coarse if np.array_equal(_in_unit(coarse, times.dtype), times) else times
+    return coarse if np.array_equal(in_unit(coarse, times.dtype), times) else times
 
 
 def _as_times(values, dtype, name):
@@ -215,11 +215,14 @@ def _as_times(values, dtype, name):
 
 def _equals(coarse, time):
     """Return whether a date or duration is that of an array of one, whatever their units."""
-    return np.array_equal(_in_unit(coarse.reshape(1), time.dtype), time)
+    return np.array_equal(in_unit(coarse.reshape(1), time.dtype), time)
 
 
-def _in_unit(times, dtype):
-    """Return dates or durations in another unit; NaT for what is outside, where NumPy raises."""
+def in_unit(times, dtype):
+    """Return dates or durations in another unit; NaT for what is outside, where NumPy raises.
+
+    Other labels are converted as NumPy does.
+    """
     try:
         return times.astype(dtype)
     except OverflowError:
@@ -340,8 +343,8 @@ def of_one_type(labels, known):
     if kinds == {"i", "u"} and np.result_type(labels, known).kind == "f":
         return labels.astype(object), known.astype(object)
     if kinds in ({"M"}, {"m"}):
-        exact = _in_unit(labels, known.dtype)
-        exact[_in_unit(exact, labels.dtype) != labels] = "NaT"
+        exact = in_unit(labels, known.dtype)
+        exact[in_unit(exact, labels.dtype) != labels] = "NaT"
         return exact, known
     return labels, known
 
@@ -357,8 +360,8 @@ def positions(labels, known):
 def plain_labels(labels):
     """Return labels as a list of what is printed well; ``tolist`` makes numbers of nanoseconds."""
     if labels.dtype.kind in "mM" and np.datetime_data(labels.dtype)[0] in FINER_THAN_PYTHON:
-        coarse = _in_unit(labels, f"{labels.dtype.kind}8[us]")
-        exact = np.array_equal(_in_unit(coarse, labels.dtype), labels)
+        coarse = in_unit(labels, f"{labels.dtype.kind}8[us]")
+        exact = np.array_equal(in_unit(coarse, labels.dtype), labels)
         return coarse.tolist() if exact else list(map(str, labels))
     return labels.tolist()
 

@@ -134,6 +134,32 @@ class TestCorruptLabels:
         groups = {"elm": 0, "sycamore": 0}
         assert set(corrupt_labels(["elm"] * 50, groups, 1.0, random_state=0)) == set(groups)
 
+    @pytest.mark.parametrize(
+        ("y", "other", "dtype"),
+        [
+            (np.array(["2024-01-01"], "M8[D]"), np.datetime64("3000-01-01"), "M8[D]"),
+            (np.array(["2024-01-01"], "M8[ns]"), np.datetime64("2024-01-02", "D"), "M8[ns]"),
+            (np.array(["2024-01-01"], "M8[D]"), np.datetime64("2024-01-01T01", "s"), "M8[s]"),
+            (np.array([1], "m8[h]"), np.timedelta64(90, "m"), "m8[m]"),
+            (np.array([5], np.int8), 300, "int64"),
+        ],
+    )
+    def test_labels_of_other_units_keep_their_values(self, y, other, dtype):
+        noisy = corrupt_labels(np.repeat(y, 50), {y[0]: 0, other: 0}, 1.0, random_state=0)
+        assert noisy.dtype == dtype
+        assert set(noisy) == {y[0], other}
+
+    @pytest.mark.parametrize(
+        ("y", "other"),
+        [
+            (np.array(["2024-01-01T00:00:00.000000001"], "M8[ns]"), np.datetime64("3000-01-01")),
+            (np.array([2**63 + 1], np.uint64), -1),
+        ],
+    )
+    def test_labels_that_no_type_holds_together_are_refused(self, y, other):
+        with pytest.raises(ValueError, match="^groups holds labels"):
+            corrupt_labels(y, {y[0]: 0, other: 0}, 1.0, random_state=0)
+
     def test_nothing_changes_without_noise_and_y_is_left_alone(self):
         y = np.arange(20)
         assert np.array_equal(corrupt_labels(y, GROUPS, 0), y)

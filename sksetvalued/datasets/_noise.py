@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.utils import check_random_state
 
-from .._arrays import as_array, as_labels, check_kind, label_kinds, positions
+from .._arrays import as_array, as_labels, check_kind, in_unit, label_kinds, positions
 from .._checks import check_in_order, check_real
 
 
@@ -33,7 +33,8 @@ def corrupt_labels(y, groups, p, *, random_state=None):
     Raises
     ------
     ValueError
-        A probability outside [0, 1], labels of several kinds or without a group, or no groups.
+        A probability outside [0, 1], labels of several kinds or without a group, no groups, or
+        labels of `y` and of `groups` that no type holds together.
     TypeError
         A probability that is no number.
 
@@ -66,10 +67,21 @@ def corrupt_labels(y, groups, p, *, random_state=None):
     rng = check_random_state(random_state)
     drawn = np.flatnonzero(rng.random_sample(len(y)) < p)
     new = _draw_within(group_of_class, group_of_class[code[drawn]], rng)
-    fits = np.array_equal(classes.astype(y.dtype), classes)
-    noisy = y.astype(y.dtype if fits else np.result_type(y, classes))
-    noisy[drawn] = classes[new]
+    dtype = _type_of_both(y, classes)
+    noisy = y.astype(dtype)
+    noisy[drawn] = classes.astype(dtype)[new]
     return noisy
+
+
+def _type_of_both(y, classes):
+    """Return the dtype of `y`, or a wider one, that holds the labels and all classes."""
+    for dtype in (y.dtype, np.result_type(y, classes)):
+        if all(np.array_equal(in_unit(in_unit(x, dtype), x.dtype), x) for x in (y, classes)):
+            return dtype
+    raise ValueError(
+        f"groups holds labels, from {classes.min()} to {classes.max()}, that no type holds beside "
+        f"those of y, of dtype {y.dtype}: give both in the same type or unit."
+    )
 
 
 def _classes_and_groups(groups):
