@@ -2,6 +2,7 @@
 
 import inspect
 import numbers
+import os
 
 import numpy as np
 import torch
@@ -62,6 +63,14 @@ def check_number(name, value, low, inclusive):
         raise ValueError(
             f"{name} must be finite and {bound} {low}, got {value!r:.50} in single precision."
         )
+
+
+def decoded_path(path):
+    """Return a path as a string, or raise naming the parameter."""
+    try:
+        return os.fsdecode(path)
+    except TypeError as error:
+        raise TypeError(f"path must be a string or a path, got {path!r}.") from error
 
 
 def check_in_order(values, name):

@@ -19,6 +19,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from torchvision.transforms import v2
 
 from sksetvalued import AverageKClassifier, PlugInClassifier, TopKClassifier, load, rules, save
+from sksetvalued.metrics import top_k_scorer
 
 X, Y = make_blobs(120, n_features=5, centers=6, random_state=0)
 IMAGES = np.random.default_rng(0).integers(0, 256, (30, 12, 12, 3), dtype=np.uint8)
@@ -65,7 +66,7 @@ def of_skops(tmp_path_factory):
     clf = TopKClassifier(2, max_epochs=2, random_state=0)
     models = {
         "a pipeline": make_pipeline(StandardScaler(), clf),
-        "a search": GridSearchCV(clf, {"lr": [1e-3, 1e-2]}, cv=2),
+        "a search": GridSearchCV(clf, {"lr": [1e-3, 1e-2]}, cv=2, scoring=top_k_scorer(2)),
         "a plug-in": PlugInClassifier(LogisticRegression(), rules.AverageK(2)),
     }
     folder = tmp_path_factory.mktemp("skops")

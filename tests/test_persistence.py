@@ -470,6 +470,10 @@ class TestWriting:
     def model(self):
         return fitted(max_epochs=1)
 
+    def test_a_path_of_another_type_is_named(self, model):
+        with pytest.raises(TypeError, match="^path must be a string or a path, got None"):
+            save(model, None)
+
     def test_names_in_bytes(self, model, tmp_path):
         save(model, os.fsencode(tmp_path / "m"))
         assert load(os.fsencode(tmp_path / "m")).k == 2
@@ -735,6 +739,17 @@ class TestDamage:
     def test_no_file(self, tmp_path):
         with pytest.raises(FileNotFoundError, match="absent"):
             load(tmp_path / "absent")
+
+    def test_arguments_of_other_types_are_named(self, content, tmp_path):
+        (tmp_path / "m").write_bytes(content)
+        for value in (None, 3.5):
+            with pytest.raises(TypeError, match=f"^path must be .*, got {value}"):
+                load(value)
+        with pytest.raises(TypeError, match="^compile must be True or False, got 'yes'"):
+            load(tmp_path / "m", compile="yes")
+        for value in ([1], "x"):
+            with pytest.raises(TypeError, match="^net_params must be a dict or None, got "):
+                load(tmp_path / "m", net_params=value)
 
 
 def there_and_back(value):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from hostile_files import document_of, signed
+from sklearn import config_context
 from sklearn.datasets import make_blobs
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
@@ -27,6 +28,12 @@ from sksetvalued import (
     trusted_types,
 )
 from sksetvalued.estimators._plain_state import FILE
+from sksetvalued.metrics import (
+    average_k_scorer,
+    set_coverage_scorer,
+    set_size_scorer,
+    top_k_scorer,
+)
 
 skops = pytest.importorskip("skops.io", reason="skops is not installed")
 
@@ -40,6 +47,9 @@ MODELS = {
     "sparse-top": SparseTopClassifier(**QUICK),
     "pipeline": make_pipeline(StandardScaler(), AverageKClassifier(k=2, **QUICK)),
     "search": GridSearchCV(TopKClassifier(k=2, **QUICK), {"lr": [1e-3, 1e-2]}, cv=2),
+    "scored search": GridSearchCV(
+        TopKClassifier(k=2, **QUICK), {"lr": [1e-3, 1e-2]}, cv=2, scoring=average_k_scorer(k=1.5)
+    ),
     "average-k plugged in": PlugInClassifier(LogisticRegression(), rules.AverageK(2)),
     "error plugged in": PlugInClassifier(LogisticRegression(), rules.AverageError(0.2)),
     "plugged in twice": PlugInClassifier(
@@ -121,7 +131,8 @@ def test_code_of_the_user_is_refused_by_name_when_it_is_written():
 def test_the_names_in_files_are_those_of_the_public_modules():
     for name in trusted_types():
         module, _, cls = name.rpartition(".")
-        assert module in ("sksetvalued", "sksetvalued.rules") or module.startswith("sklearn.")
+        ours = ("sksetvalued", "sksetvalued.metrics", "sksetvalued.rules")
+        assert module in ours or module.startswith("sklearn.")
         assert hasattr(pytest.importorskip(module), cls)
     assert not any("skorch" in name or "torch" in name for name in trusted_types())
 
@@ -165,3 +176,43 @@ class TestForgedStates:
         with pytest.raises(ValueError, match="the state of a TopKClassifier"):
             model.__setstate__(state)
         assert vars(model) == vars(TopKClassifier())
+
+
+SCORERS = [
+    top_k_scorer(2, "macro"),
+    average_k_scorer(1.5),
+    set_coverage_scorer(),
+    set_size_scorer(),
+]
+
+
+@pytest.mark.parametrize("scorer", SCORERS, ids=str)
+def test_scorers_come_back_with_what_they_request(scorer):
+    with config_context(enable_metadata_routing=True):
+        asked = copy.deepcopy(scorer).set_score_request(sample_weight="mass")
+        for one in (scorer, asked):
+            for again in (
+                skops.loads(skops.dumps(one), trusted=trusted_types()),
+                pickle.loads(pickle.dumps(one)),
+            ):
+                assert again == one
+                assert repr(again.get_metadata_routing()) == repr(one.get_metadata_routing())
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {},
+        3,
+        {"_params": 3},
+        {"_params": {}},
+        {"_params": {"k": 0, "average": "micro"}},
+        {"_params": {"k": 2, "average": print}},
+        {"_params": {"k": 2, "average": "micro", "labels": [1]}},
+        {"_params": {"k": 2, "average": "micro"}, "_score": print},
+        {"_params": {"k": 2, "average": "micro"}, "_sample_weight_request": print},
+    ],
+)
+def test_forged_scorers_are_refused(state):
+    with pytest.raises(ValueError, match=r"^the state of a top_k_scorer|^k=0|^k must|^average"):
+        type(SCORERS[0]).__new__(type(SCORERS[0])).__setstate__(state)

@@ -32,9 +32,13 @@ LEFT_OUT = {*_steps.MACHINE_PARAMETERS, "cv", "metadata requests"}
 MOST_STEPS = 1000
 #: Types of arrays by their names.
 TYPES = {*DTYPES, "|O"}
+READ_WITH_SKOPS = (
+    "and read it with trusted=[*sksetvalued.trusted_types(), ...], where ... are those of the "
+    "types named by skops.io.get_untrusted_types(file=path) that you trust as well"
+)
 REMEDY = (
-    "write the model with skops.io.dump, and read it with trusted=sksetvalued.trusted_types(); or "
-    "use joblib.dump, whose files run code when loaded and must be trusted"
+    f"write the model with skops.io.dump, {READ_WITH_SKOPS}; or use joblib.dump, whose files run "
+    "code when loaded and must be trusted"
 )
 
 

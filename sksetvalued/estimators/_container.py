@@ -65,6 +65,8 @@ def unpack(data):
 
 
 def _header(data):
+    if len(data) < 8:
+        raise struct.error("it is truncated" if data else "it is empty")
     (size,) = struct.unpack_from("<Q", data)
     if size > len(data) - 8:
         raise struct.error("it is truncated")

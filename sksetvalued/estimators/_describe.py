@@ -34,8 +34,8 @@ JOBLIB = "use joblib.dump, whose files run code when loaded and must be trusted"
 ALTERNATIVE = f"or {JOBLIB}"
 REMEDIES = {
     "backbone": (
-        "keep the weights, safetensors.torch.save_file(model.net_.module_.state_dict(), path), "
-        f"and build the model from your own code; {ALTERNATIVE}"
+        "write network and rule without code, to predict only, by "
+        f"sksetvalued.export(model, 'model.pt2'); {ALTERNATIVE}"
     ),
     "transform": (
         "save copy.copy(model).set_params(transform=None), and after loading call "

@@ -2,11 +2,14 @@
 
 import os
 
+import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from .. import training
+from .._checks import decoded_path
+from ..metrics._scorers import SCORERS
 from ..rules import RULES
-from ._compose import ROOTS, dump_whole, rebuild_whole
+from ._compose import READ_WITH_SKOPS, ROOTS, dump_whole, rebuild_whole
 from ._describe import ESTIMATORS, dump
 from ._plug_in import PlugInClassifier
 from ._restore import restore
@@ -71,11 +74,10 @@ def save(model, path):
         raise TypeError(
             f"save writes fitted estimators of {sorted(ESTIMATORS)}, PlugInClassifier and "
             f"Pipelines, got {type(model).__name__}. Save the `best_estimator_` of a search; or "
-            "write it whole with skops.io.dump, and read it with "
-            "trusted=sksetvalued.trusted_types()."
+            f"write the model whole with skops.io.dump, {READ_WITH_SKOPS}."
         )
     check_is_fitted(model)
-    write_whole(path, dump(model) if own else dump_whole(model))
+    write_whole(decoded_path(path), dump(model) if own else dump_whole(model))
 
 
 def load(path, *, device=None, compile=False, net_params=None):
@@ -124,7 +126,9 @@ def load(path, *, device=None, compile=False, net_params=None):
         ...
     FileNotFoundError: there is no file 'elsewhere.safetensors'.
     """
-    name = repr(os.fsdecode(path))
+    name = repr(decoded_path(path))
+    if not isinstance(compile, bool | np.bool_):
+        raise TypeError(f"compile must be True or False, got {compile!r}.")
     if not os.path.isfile(path):
         raise FileNotFoundError(f"there is no file {name}.")
     here = {"compile": compile, "net_params": training.check_net_params(net_params)}
@@ -138,9 +142,11 @@ def load(path, *, device=None, compile=False, net_params=None):
 def trusted_types():
     """Return the names of the types that a skops file of estimators of this package may hold.
 
-    What they restore is checked as a file of :func:`load` is. Two types of scikit-learn that a
-    fitted search holds, and that skops does not know, are among them; the nets of skorch are not,
-    as no such file needs them.
+    What they restore is checked as a file of :func:`load` is. The scorers of this package, and
+    two types of scikit-learn that a fitted search holds and that skops does not know, are among
+    them; the nets of skorch are not, as no such file needs them. Types of other steps, as of
+    forests, have to be trusted by their names beside these:
+    ``skops.io.get_untrusted_types(file=path)`` tells them.
 
     Returns
     -------
@@ -160,5 +166,5 @@ def trusted_types():
         again = skops.io.load("pipeline.skops", trusted=sksetvalued.trusted_types())
     """
     estimators = [*(cls for cls, _ in ESTIMATORS.values()), PlugInClassifier]
-    own = sorted(f"{cls.__module__}.{cls.__qualname__}" for cls in [*estimators, *RULES.values()])
-    return own + SEARCH_TYPES
+    classes = [*estimators, *RULES.values(), *SCORERS]
+    return sorted(f"{cls.__module__}.{cls.__qualname__}" for cls in classes) + SEARCH_TYPES

@@ -12,8 +12,19 @@ from ._metrics import (
     top_k_accuracy_score,
 )
 from ._report import SetReport
-from ._scorers import average_k_scorer, set_coverage_scorer, set_size_scorer, top_k_scorer
+from ._scorers import (
+    SCORERS,
+    average_k_scorer,
+    set_coverage_scorer,
+    set_size_scorer,
+    top_k_scorer,
+)
 from ._set_size_display import SetSizeDisplay
+
+# Files of other libraries name classes by their modules: by those that stay.
+for _scorer in SCORERS:
+    _scorer.__module__ = __name__
+    globals()[_scorer.__name__] = _scorer
 
 __all__ = [
     "CoverageSizeDisplay",

@@ -18,14 +18,27 @@ from ._metrics import (
 class SetScorer:
     """Score a fitted classifier on labelled data.
 
-    Holds only its parameters, so that it pickles and copies. Subclasses implement ``_score`` and
-    carry the name of the function that makes them.
+    Holds only its parameters, so that it pickles and copies. Subclasses check these, implement
+    ``_score`` and carry the name of the function that makes them.
     """
 
     _name = None
 
     def __init__(self, **params):
         self._params = params
+
+    def __setstate__(self, state):
+        """Take the state that a file holds, which may be forged."""
+        parts = dict(state) if isinstance(state, dict) else {}
+        params, request = parts.pop("_params", None), parts.pop("_sample_weight_request", None)
+        if parts or not isinstance(params, dict) or not isinstance(request, str | bool | None):
+            raise ValueError(f"the state of a {self._name} is malformed.")
+        try:
+            self.__init__(**params)
+        except TypeError as error:
+            raise ValueError(f"the state of a {self._name} is malformed: {error}") from error
+        if "_sample_weight_request" in state:
+            self._sample_weight_request = request
 
     @property
     def __name__(self):
@@ -100,6 +113,10 @@ class SetScorer:
 class _TopKScorer(SetScorer):
     _name = "top_k_scorer"
 
+    def __init__(self, k, average):
+        check_top_k(k)
+        super().__init__(k=k, average=_check_average(average))
+
     def _score(self, estimator, X, y, sample_weight, k, average):
         model, X = unwrap(estimator, X)
         y_score, classes = set_scores(model, X)
@@ -115,6 +132,10 @@ class _TopKScorer(SetScorer):
 class _AverageKScorer(SetScorer):
     _name = "average_k_scorer"
 
+    def __init__(self, k, average):
+        check_average_k(k)
+        super().__init__(k=k, average=_check_average(average))
+
     def _score(self, estimator, X, y, sample_weight, k, average):
         y_score, classes = set_scores(estimator, X)
         return average_k_accuracy_score(
@@ -124,6 +145,9 @@ class _AverageKScorer(SetScorer):
 
 class _SetCoverageScorer(SetScorer):
     _name = "set_coverage_scorer"
+
+    def __init__(self, average):
+        super().__init__(average=_check_average(average))
 
     def _score(self, estimator, X, y, sample_weight, average):
         model, X = unwrap(estimator, X)
@@ -136,8 +160,15 @@ class _SetCoverageScorer(SetScorer):
 class _SetSizeScorer(SetScorer):
     _name = "set_size_scorer"
 
+    def __init__(self):
+        super().__init__()
+
     def _score(self, estimator, X, y, sample_weight):
         return average_set_size(predict_set(estimator, X, out="csr"), sample_weight=sample_weight)
+
+
+#: The classes of scorers, which files of searches name.
+SCORERS = (_TopKScorer, _AverageKScorer, _SetCoverageScorer, _SetSizeScorer)
 
 
 def top_k_scorer(k=5, average="micro"):
@@ -164,8 +195,7 @@ def top_k_scorer(k=5, average="micro"):
     >>> cross_val_score(GaussianNB(), X, y, scoring=top_k_scorer(k=2))
     array([1., 1., 1., 1., 1.])
     """
-    check_top_k(k)
-    return _TopKScorer(k=k, average=_check_average(average))
+    return _TopKScorer(k, average)
 
 
 def average_k_scorer(k=5, average="micro"):
@@ -194,8 +224,7 @@ def average_k_scorer(k=5, average="micro"):
     >>> cross_val_score(GaussianNB(), X, y, scoring=average_k_scorer(k=1.5))
     array([1., 1., 1., 1., 1.])
     """
-    check_average_k(k)
-    return _AverageKScorer(k=k, average=_check_average(average))
+    return _AverageKScorer(k, average)
 
 
 def set_coverage_scorer(average="micro"):
@@ -224,7 +253,7 @@ def set_coverage_scorer(average="micro"):
     >>> set_coverage_scorer()(PlugInClassifier(GaussianNB(), TopK(2)).fit(X, y), X, y)
     1.0
     """
-    return _SetCoverageScorer(average=_check_average(average))
+    return _SetCoverageScorer(average)
 
 
 def set_size_scorer():

@@ -38,7 +38,8 @@ def read_state_dict(path):
     except LOAD_ERRORS as error:
         raise ValueError(
             f"weights={str(path)!r} cannot be read as a state dict without running code: write "
-            "it again with torch.save(module.state_dict(), path) or as safetensors."
+            "it again with torch.save(module.state_dict(), path), or as safetensors, to a name "
+            "that ends in .safetensors."
         ) from error
     return _tensors_of(content, path)
 

@@ -3,7 +3,7 @@
 import math
 import multiprocessing
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import NamedTuple
 
@@ -104,6 +104,8 @@ def resolve_batch_size(batch_size, n_samples, recipe):
 
 def check_net_params(net_params):
     """Return `net_params` as a dict, or raise naming the bad key."""
+    if not isinstance(net_params, Mapping | None):
+        raise TypeError(f"net_params must be a dict or None, got {net_params!r}.")
     net_params = dict(net_params or {})
     for key in net_params:
         if key == ACCUMULATION:
