@@ -13,6 +13,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from sklearn.datasets import load_digits, make_multilabel_classification
 from sklearn.exceptions import NotFittedError
@@ -75,7 +76,12 @@ ESTIMATORS = {
     "label sets, one size": (SparseTopClassifier(size=2, loss="bce"), X_labels, Y),
 }
 slow = pytest.mark.slow
-IN_FILES = ["top-k, macro, adjusted", "average-k, bounds, images", "label sets, threshold"]
+IN_FILES = [
+    "top-k, macro, adjusted",
+    "average-k, bounds, images",
+    "label sets, threshold",
+    "a rule of one's own",
+]
 
 
 def quickly(*names):
@@ -212,7 +218,7 @@ def test_module_returns_the_sets_and_the_order_of_the_estimator(name):
 
 @pytest.mark.filterwarnings("ignore:The given buffer is not writable")  # of torch 2.11
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("name", quickly("top-k, macro, adjusted"))
+@pytest.mark.parametrize("name", quickly("a rule of one's own"))
 def test_files_hold_the_sets_for_any_number_of_samples(tmp_path, name):
     model, samples = fitted(name)
     expected = model.predict_set(samples)
@@ -221,7 +227,9 @@ def test_files_hold_the_sets_for_any_number_of_samples(tmp_path, name):
     module = torch.export.load(tmp_path / "model.pt2", extra_files=extra).module()
     for n in (1, 7, len(samples)):
         np.testing.assert_array_equal(module(torch.from_numpy(samples[:n]))[0], expected[:n])
-    assert json.loads(json.loads(extra["sksetvalued.json"])["classes"]) == model.classes_.tolist()
+    described = json.loads(extra["sksetvalued.json"])
+    assert described["estimator"] == type(model).__name__
+    assert json.loads(described["classes"]) == model.classes_.tolist()
 
 
 class MeanToken(nn.Module):
@@ -556,3 +564,26 @@ def test_a_file_that_cannot_be_written_whole_stays_as_it_was(suffix, tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert path.read_bytes() == b"before"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("samples", "said"),
+    [
+        (sp.csr_array(X[:3]), r"a csr_array: give some rows as X\[:100\].toarray"),
+        ({"pixels": X[:3]}, "a dict: leave it None"),
+        ("one text", "'one text': give a list"),
+        (iter(X[:3]), "iterator: give a list"),
+    ],
+)
+def test_samples_that_tell_no_types_are_refused(tmp_path, samples, said):
+    pytest.importorskip("skl2onnx", reason="extra 'onnx' is not installed")
+    model = make_pipeline(StandardScaler(), TopKClassifier(max_epochs=1)).fit(X, y)
+    with pytest.raises(TypeError, match=f"^X must be an array, .*({said})"):
+        export(model, tmp_path / "m.onnx", X=samples)
+    with pytest.raises(ValueError, match="^X holds no sample"):
+        export(model, tmp_path / "m.onnx", X=X[:0])
+    with pytest.raises(ValueError, match="^dtype='float32' was given beside X"):
+        export(model, tmp_path / "m.onnx", X=X[:3], dtype="float32")
+    with pytest.raises(TypeError, match="^path must be a string or a path, got None"):
+        export(model, None)
+    assert not any(tmp_path.iterdir())

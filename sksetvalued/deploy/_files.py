@@ -9,6 +9,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from .._arrays import always_on_the_processor, label_kinds
+from .._checks import decoded_path
 from .._predict import unwrap
 from .._version import __version__
 from .._warnings import warn_caller
@@ -16,7 +17,7 @@ from ..estimators import PlugInClassifier, SparseTopClassifier
 from ..estimators._deep import DeepEstimator, bare_module
 from ..estimators._writing import write_whole
 from ._module import dynamic_shapes, example_batch, exportable, refuse, to_torch
-from ._pipelines import has_network, has_proba, onnx_graph, pipeline_graph
+from ._pipelines import check_samples, has_network, has_proba, onnx_graph, pipeline_graph
 
 SUFFIXES = (".pt2", ".onnx")
 #: Bytes of weights that are written into one ONNX file; more stand in files beside it.
@@ -35,13 +36,15 @@ def export(model, path, *, dtype=None, X=None):
 
     Parameters
     ----------
-    model : TopKClassifier, AverageKClassifier, SparseTopClassifier or PlugInClassifier
-        Fitted, the last around one of the others; or a search around one.
+    model : TopKClassifier, AverageKClassifier, SparseTopClassifier, PlugInClassifier or Pipeline
+        Fitted; or a search around one. A Pipeline of several steps, and a PlugInClassifier around
+        a classifier of scikit-learn, need `X`.
     path : path-like
         The suffix chooses the format: ``.onnx``, for ONNX Runtime (needs the
         extra ``onnx`` of sksetvalued), or ``.pt2``, for ``torch.export.load``.
     dtype : {"float32", "float64"}, default=None
         What the network computes in, and the type of the rows of a table; see :func:`to_torch`.
+        Not with `X`, whose type decides.
     X : array-like or DataFrame, default=None
         Some samples, needed for a Pipeline with several steps and for a
         :class:`~sksetvalued.PlugInClassifier` around a classifier of scikit-learn: skl2onnx
@@ -69,9 +72,10 @@ def export(model, path, *, dtype=None, X=None):
 
     Notes
     -----
-    The class labels, the rule and the version stand in the metadata: in an ONNX file as
-    ``session.get_modelmeta().custom_metadata_map``, with the labels as JSON under "classes"; in a
-    ``.pt2`` file as the JSON document "sksetvalued.json" among its extra files.
+    The class labels, the classes of the estimator and of its rule, and the version stand in the
+    metadata: in an ONNX file as ``session.get_modelmeta().custom_metadata_map``, with the labels
+    as JSON under "classes"; in a ``.pt2`` file as the JSON document "sksetvalued.json" among its
+    extra files.
 
     Examples
     --------
@@ -89,7 +93,7 @@ def export(model, path, *, dtype=None, X=None):
     >>> bool((sets.numpy() == clf.predict_set(X[:5])).all())
     True
     """
-    path = os.fspath(path)
+    path = decoded_path(path)
     suffix = os.path.splitext(path)[1]
     if suffix not in SUFFIXES:
         raise ValueError(f"path must end in .onnx or .pt2, which is the format, got {path!r}.")
@@ -101,6 +105,11 @@ def export(model, path, *, dtype=None, X=None):
             f"there is no folder {folder!r}, where {path!r} was to be written; make it first."
         )
     if X is not None:
+        if dtype is not None:
+            raise ValueError(
+                f"dtype={dtype!r} was given beside X, whose type decides: leave dtype None, and "
+                "give X.astype('float32') for single precision."
+            )
         _write_pipeline(model, path, X)
         return
     inner, rule = exportable(model)
@@ -116,7 +125,7 @@ def export(model, path, *, dtype=None, X=None):
     module = to_torch(model, dtype=dtype)
     write = _write_pt2 if suffix == ".pt2" else _write_onnx
     rule = getattr(inner, "rule_", None) if rule is None else rule
-    write(module, example_batch(inner, module), path, _describe(inner, rule))
+    write(module, example_batch(inner, module), path, _describe(unwrap(model)[0], inner, rule))
 
 
 def _write_pipeline(model, path, X):
@@ -132,8 +141,8 @@ def _write_pipeline(model, path, X):
         refuse(last)
     check_is_fitted(last)
     _check_labels(last)
-    graph = pipeline_graph(model, X)
-    for key, value in _describe(last, getattr(last, "rule_", None)).items():
+    graph = pipeline_graph(model, check_samples(X))
+    for key, value in _describe(last, last, getattr(last, "rule_", None)).items():
         graph.metadata_props.add(key=key, value=value)
     write_whole(path, graph.SerializeToString())
 
@@ -148,11 +157,14 @@ def _check_labels(model):
         )
 
 
-def _describe(model, rule):
-    """Return what a reader of the file should know, as strings."""
+def _describe(given, model, rule):
+    """Return what a reader of the file should know, as strings.
+
+    `model` is the classifier inside of the one that was given, which has the classes and scores.
+    """
     return {
         "sksetvalued": __version__,
-        "estimator": type(model).__name__,
+        "estimator": type(given).__name__,
         "classes": json.dumps(model.classes_.tolist()),
         "rule": f"size={model.size!r}" if rule is None else _describe_rule(rule),
         "scores": _scale(model),

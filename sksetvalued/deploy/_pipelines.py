@@ -5,6 +5,7 @@ import io
 import re
 import sys
 import warnings
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -249,10 +250,10 @@ def pipeline_graph(model, X):
     opsets = {"": OPSET, "ai.onnx.ml": 3}
     try:
         graph = to_onnx(active, _one_sample(X), target_opset=opsets, options=options)
-    except (AttributeError, RuntimeError, ValueError) as error:
+    except (AssertionError, AttributeError, RuntimeError, ValueError) as error:
         raise ValueError(
             f"skl2onnx cannot write some part of {type(model).__name__}: {error!s:.500} Replace "
-            "it, or predict in Python."
+            f"it, or predict in Python.{_types_of_columns(X)}"
         ) from error
     # Of a plug-in, the label and the probabilities of the classifier inside come out as well.
     named = [output for output in graph.graph.output if output.name in ("sets", "scores")]
@@ -291,9 +292,59 @@ def _onnx_pattern(pattern):
     return pattern if words is None else words[1].replace(r"\w", ONNX_LETTER)
 
 
+def check_samples(X):
+    """Return samples as arrays and DataFrames of types that NumPy has; raise for what has no rows.
+
+    Of its own types pandas may miss values: numbers, which skl2onnx does not know, become NumPy's.
+    """
+    if isinstance(X, Mapping):
+        remedy = "leave it None for a network whose samples have several parts"
+    elif hasattr(X, "toarray"):
+        remedy = "give some rows as X[:100].toarray(), as the file takes dense ones"
+    elif isinstance(X, str | bytes) or not hasattr(X, "__len__") or getattr(X, "ndim", 1) == 0:
+        remedy = "give a list for texts"
+    else:
+        remedy = None
+    if remedy is not None:
+        got = f"{X!r:.60}" if isinstance(X, str | bytes) else f"a {type(X).__name__}"
+        raise TypeError(f"X must be an array, list or DataFrame of samples, got {got}: {remedy}.")
+    if not len(X):
+        raise ValueError("X holds no sample: give some, which tell the types of the inputs.")
+    if not hasattr(X, "iloc"):
+        return X
+    kinds = {name: getattr(dtype, "numpy_dtype", None) for name, dtype in X.dtypes.items()}
+    plain = {
+        name: np.dtype(float) if kind.kind in "iu" and X[name].hasnans else kind
+        for name, kind in kinds.items()
+        if isinstance(kind, np.dtype) and kind.kind in "biuf"
+    }
+    return X.astype(plain)
+
+
 def _one_sample(X):
-    """Return the first sample, of texts and other lists as the column that skl2onnx wants."""
-    return X[:1] if hasattr(X, "iloc") else _as_columns(X[:1])
+    """Return a sample, of texts and other lists as the column that skl2onnx wants.
+
+    Of the columns of a DataFrame it has the first values that are not missing, which tell more.
+    """
+    if not hasattr(X, "iloc"):
+        return _as_columns(X[:1])
+    return type(X)({name: _one_value(column) for name, column in X.items()})
+
+
+def _one_value(column):
+    known = column.dropna()
+    value = (known if len(known) else column).iloc[:1].reset_index(drop=True)
+    # pandas has arrays of strings of its own, which skl2onnx does not know.
+    strings = value.dtype.kind == "O" and not hasattr(value.dtype, "categories")
+    return value.astype(object) if strings else value
+
+
+def _types_of_columns(X):
+    """Return a sentence on the types of the columns of a DataFrame: one may be at fault."""
+    if not hasattr(X, "iloc"):
+        return ""
+    named = [f"{name!r} {dtype}" for name, dtype in X.dtypes.items()]
+    return f" The columns of X: {', '.join(named[:20])}{', ...' if len(named) > 20 else ''}."
 
 
 def _as_columns(X):

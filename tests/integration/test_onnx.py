@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_digits, make_multilabel_classification
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
@@ -15,7 +16,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import FeatureUnion, make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
 from sksetvalued import (
@@ -205,3 +206,32 @@ def test_a_file_that_does_not_run_here_is_told(tmp_path):
     with warnings.catch_warnings():
         warnings.filterwarnings("error", "ONNX Runtime cannot run")
         export(pipeline, tmp_path / "model.onnx", X=X[:5].astype(np.float32))
+
+
+def test_frames_of_the_types_of_pandas_are_read_and_others_named(runtime, tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "width": pd.array(X[:, 20], "Float64"),
+            "count": pd.array(X[:, 30].astype(int), "Int64"),
+            "kind": pd.Series(rng.choice(["a", "b"], len(X)), dtype="string"),
+            "unused": pd.Series([None, *["text"] * (len(X) - 1)], dtype="string"),
+        }
+    )
+    numbers, words = ["width", "count"], ["kind"]
+    columns = make_column_transformer((StandardScaler(), numbers), (OneHotEncoder(), words))
+    model = make_pipeline(columns, TopKClassifier(2, max_epochs=2, random_state=0)).fit(frame, y)
+    export(model, tmp_path / "model.onnx", X=frame[:50])
+    session = runtime.InferenceSession(tmp_path / "model.onnx")
+    given = {
+        "width": X[:, [20]],
+        "count": X[:, [30]].astype(int),
+        "kind": frame[["kind"]].to_numpy(),
+        "unused": frame[["unused"]].fillna("").to_numpy(),
+    }
+    (sets,) = session.run(["sets"], given)
+    np.testing.assert_array_equal(sets, predict_set(model, frame))
+    frame["seen"] = rng.random(len(X)) > 0.5
+    columns.transformers[1] = ("encoder", OneHotEncoder(), ["kind", "seen"])
+    with pytest.raises(ValueError, match="cannot write .*'kind' string, .*'seen' bool"):
+        export(model.fit(frame, y), tmp_path / "other.onnx", X=frame[:5])
