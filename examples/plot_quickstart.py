@@ -53,9 +53,10 @@ for label, top_set, average_set in zip(y_test, top_sets, average_sets, strict=Fa
 # %%
 # How good are the sets?
 # ----------------------
-# Coverage is the share of images whose set holds the true class. The two kinds of sets have the
-# same average size, so that their coverages compare fairly; one class for each image is what
-# every classifier gives.
+# Coverage is the share of images whose set holds the true class. The two kinds of sets have
+# nearly the same average size, so that their coverages can be compared: two by design, which on
+# new images holds up to the sampling error. One class for each image is what every classifier
+# gives.
 from sksetvalued.metrics import average_set_size, set_coverage_score
 
 results = {"one class (top-1)": (top_k.score(X_test, y_test), 1.0)}
