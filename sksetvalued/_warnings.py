@@ -6,7 +6,8 @@ import re
 import warnings
 from contextvars import ContextVar
 
-PACKAGE = f"{__package__}."
+#: Code of this package, and of the loop that calls it back.
+OWN = (f"{__package__}.", "skorch.")
 
 #: Patterns of the warnings that are left out.
 _muted = ContextVar("muted", default=())
@@ -30,7 +31,7 @@ def warn_caller(message, category=UserWarning):
     if any(pattern.search(message) for pattern in _muted.get()):
         return
     frame, level = inspect.currentframe(), 1
-    while frame.f_back and frame.f_globals.get("__name__", "").startswith(PACKAGE):
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith(OWN):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
 

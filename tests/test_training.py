@@ -1402,3 +1402,125 @@ def test_batches_of_a_table_are_its_rows_in_the_drawn_order(n_features, kept, we
         assert torch.equal(x.to_dense() if kept else x, X[expected])
         assert torch.equal(target, expected % 7)
         assert (weights is None) if not weighted else torch.equal(weights, weight[expected])
+
+
+class Logs(torch.nn.Module):
+    """Code whose outputs are NaN where a number is negative."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(5, 8)
+
+    def forward(self, x):
+        return self.layer(x.log())
+
+
+@pytest.mark.parametrize("cls", [TopKClassifier, SparseTopClassifier])
+def test_scores_of_code_that_are_nan_are_refused_on_tables_too(cls, data):
+    X, y = np.exp(data[0]), data[1]
+    target = y if cls is TopKClassifier else np.eye(N_CLASSES, dtype=int)[y]
+    clf = cls(backbone=Logs(), max_epochs=1, random_state=0).fit(X, target)
+    X[17, 2] = -1
+    for method in ("predict", "predict_set", "decision_function"):
+        with pytest.raises(ValueError, match="scores of sample 17 of X are NaN"):
+            getattr(clf, method)(X)
+
+
+class SetsTheRate(Callback):
+    """Set the rate once, while the default schedule still warms up."""
+
+    def on_epoch_end(self, net, **kwargs):
+        if len(net.history) == 2:
+            net.optimizer_.param_groups[0]["lr"] = 1e-6
+
+
+def test_a_rate_that_a_callback_sets_stays(data):
+    clf = classifier(max_epochs=12, callbacks=[SetsTheRate()]).fit(*data)
+    assert clf.net_.optimizer_.param_groups[0]["lr"] == 1e-6
+    unset = classifier(max_epochs=12, lr=0.02).fit(*data)
+    assert unset.net_.optimizer_.param_groups[0]["lr"] == 0.02
+
+
+def test_callbacks_leave_no_copies_of_the_weights(data):
+    alone, watched = (
+        len(pickle.dumps(classifier(backbone=(500,), callbacks=own).fit(*data)))
+        for own in (None, [SetsTheRate()])
+    )
+    assert watched < 1.2 * alone
+
+
+def test_a_monitor_that_is_never_a_number_keeps_the_last_epoch(data):
+    params = {"validation_fraction": 0.2, "max_epochs": 3}
+    clf = classifier(monitor=lambda y, scores: float("nan"), **params)
+    with pytest.warns(UserWarning, match="no finite number after any epoch") as said:
+        clf.fit(*data)
+    assert said[0].filename == __file__
+    rising = iter(range(9))
+    rest = classifier(monitor=lambda y, scores: next(rising), **params).fit(*data)
+    for name, weight in weights_of(rest).items():
+        assert torch.equal(weight, weights_of(clf)[name])
+
+
+class Remembers(torch.nn.Module):
+    """Centre samples by a running mean, a buffer that a state dict may lack."""
+
+    def __init__(self, persistent):
+        super().__init__()
+        self.layer = torch.nn.Linear(5, 6)
+        self.register_buffer("mean", torch.zeros(5), persistent=persistent)
+
+    def forward(self, x):
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * x.mean(0) + 1
+        return self.layer(x - self.mean)
+
+
+def test_the_best_epoch_has_its_buffers_outside_the_state_dict_too(data):
+    kept = []
+    for persistent in (True, False):
+        torch.manual_seed(0)
+        clf = classifier(
+            backbone=Remembers(persistent),
+            monitor=lambda y, scores: -1.0 - np.abs(scores).max(),
+            validation_fraction=0.3,
+            max_epochs=5,
+        ).fit(*data)
+        kept.append(
+            (dict(clf.net_.callbacks_)["best_epoch"].best_epoch_, clf.predict_proba(data[0]))
+        )
+    assert kept[0][0] == kept[1][0] < 5
+    np.testing.assert_array_equal(kept[0][1], kept[1][1])
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "given"),
+    [
+        ("sgd", {"momentum": 0.0}),
+        ("sgd", {"dampening": 0.1}),
+        ("sgd", {"foreach": True}),
+        ("adamw", {"foreach": True}),
+        ("adamw", {"param_groups": [("head.*", {"lr": 1e-4})]}),
+    ],
+)
+def test_arguments_of_optimizers_displace_defaults_that_they_exclude(optimizer, given, data):
+    net_params = {f"optimizer__{name}": value for name, value in given.items()}
+    clf = classifier(optimizer=optimizer, net_params=net_params, lr_schedule=None).fit(*data)
+    group = clf.net_.optimizer_.param_groups[0]
+    assert all(group[name] == value for name, value in given.items() if name in group)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"foreach": True, "fused": True}, "cannot be `True` together"),
+        ({"nesterov": True, "momentum": 0.0}, "Nesterov"),
+        (
+            {"param_groups": [("0.*", {"lr": 0.0})]},
+            r"'0\.\*', .* no parameter.*backbone\.0\.weight",
+        ),
+    ],
+)
+def test_arguments_of_optimizers_that_clash_are_named(given, said, data):
+    net_params = {f"optimizer__{name}": value for name, value in given.items()}
+    with pytest.raises(ValueError, match=f"^net_params=.*{said}"):
+        classifier(optimizer="sgd", net_params=net_params).fit(*data)

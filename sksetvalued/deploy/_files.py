@@ -14,7 +14,7 @@ from .._predict import unwrap
 from .._version import __version__
 from .._warnings import warn_caller
 from ..estimators import PlugInClassifier, SparseTopClassifier
-from ..estimators._deep import DeepEstimator, bare_module
+from ..estimators._deep import DeepEstimator
 from ..estimators._writing import write_whole
 from ._module import dynamic_shapes, example_batch, exportable, refuse, to_torch
 from ._pipelines import check_samples, has_network, has_proba, onnx_graph, pipeline_graph
@@ -207,7 +207,7 @@ def _write_onnx(module, batch, path, description):
 
 
 def _holds_bfloat16(model):
-    tensors = bare_module(model.net_).state_dict().values()
+    tensors = model.net_.bare_module.state_dict().values()
     return any(tensor.dtype == torch.bfloat16 for tensor in tensors)
 
 

@@ -12,7 +12,7 @@ from .._arrays import always_on_the_processor
 from .._predict import unwrap
 from .._warnings import warn_caller
 from ..estimators import PlugInClassifier, SparseTopClassifier
-from ..estimators._deep import DeepEstimator, bare_module
+from ..estimators._deep import DeepEstimator
 from ..estimators._marginals import TIE_BREAK
 from ..estimators._unsmooth import unsmoothed
 from ..inputs import NamedTensors, is_image, plain_sample
@@ -290,7 +290,7 @@ def to_torch(model, *, dtype=None):
     asked, built_in = DTYPES[dtype], model._built_in_network()
     in_double = model.input_kind_ == "table" and built_in
     dtype = asked or (torch.float64 if in_double else torch.float32)
-    network, criterion = bare_module(model.net_), model.net_.criterion_
+    network, criterion = model.net_.bare_module, model.net_.criterion_
     network, criterion = (copy.deepcopy(part).cpu() for part in (network, criterion))
     if asked or built_in or model.net_.precision != "float32":
         network = _in_precision(network, dtype)

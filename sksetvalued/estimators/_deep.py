@@ -41,18 +41,13 @@ FOREIGN_SEED_OFFSET = 2**31
 LIBRARIES = ("builtins", "numpy", "skorch", "sklearn", "sksetvalued", "torch")
 
 
-def bare_module(net):
-    """Return the trained module, as it was before it was compiled."""
-    return getattr(net.module_, "_orig_mod", net.module_)
-
-
 @contextmanager
 def _network_kept_on_error(net):
     """Put the module of a net back as it was, in place, if something is raised.
 
     The criterion and the optimizer are left alone by a net that goes on, which has its own.
     """
-    module = bare_module(net)
+    module = net.bare_module
     # With the memory of each, which tells its device and layout.
     tensors = [
         (name, tensor, tensor.data, tensor.data.clone(), tensor.requires_grad)
@@ -401,7 +396,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         if processes is not None and isinstance(self.backbone, torch.nn.Module):
             training.refuse_divided(self.backbone, "backbone")
         targets = {"classes": self.classes_.tolist(), **targets}
-        start = bare_module(self.net_) if hasattr(self, "net_") else None
+        start = self.net_.bare_module if hasattr(self, "net_") else None
         told = tell_apart(self, inputs, targets, start)
         if processes is not None:
             processes.check_same(told | {"checkpoint": path is None, "method": resume})
@@ -612,7 +607,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
                     UserWarning,
                 )
         old = self.net_
-        module = bare_module(old)
+        module = old.bare_module
         if is_image(self.input_shape_):
             module.expect_images(compiled=self.compile)  # which may have changed
         criterion = self._checked_criterion(train, resume, generator)
@@ -776,12 +771,13 @@ class DeepEstimator(TakesSamples, BaseEstimator):
             if scores.ndim == 3 and not apart:
                 scores = self._combine_views(scores)
             scores = scores.cpu().numpy()
-            if inputs.kind != "table":  # which was looked through
-                self._check_scores(scores, start)
+            self._check_scores(scores, start)
             start += len(scores)
             yield scores
 
     def _check_scores(self, scores, start):
+        if np.isfinite(scores.sum()):  # faster than to look at each
+            return
         bad = np.isnan(scores).reshape(len(scores), -1).any(1)
         if bad.any():
             raise ValueError(

@@ -13,7 +13,6 @@ from .._warnings import warn_caller
 from ..networks._sources import source_of
 from . import _allowed
 from ._container import pack
-from ._deep import bare_module
 from ._json import Decoder, NotEncodable, encode
 
 NETWORK = "network."
@@ -64,7 +63,7 @@ def _check_loss(model):
     """
     trained, device = model.net_.bare_criterion, model.net_.device
     criterion = model._criterion(1, torch.Generator()).to(device)
-    model._check_head(bare_module(model.net_), criterion)
+    model._check_head(model.net_.bare_module, criterion)
     output = torch.arange(1.0, 1 + model._n_outputs, device=device)[None]
     output = (output, -output) if criterion.head == "two_head" else output
     scores = [loss.scores(output) for loss in (criterion, trained)]
@@ -111,7 +110,7 @@ def describe_estimator(model, tensors):
     """Return the document of a fitted estimator, and put the tensors into `tensors`."""
     learned = _check_loss(copy.copy(model))
     _check_precision(model)
-    module = bare_module(model.net_)
+    module = model.net_.bare_module
     tensors.update({NETWORK + name: t for name, t in module.state_dict().items()})
     network = _of_the_network(model._network_params, module.backbone)
     params, left_out = _of_the_model(model)
@@ -211,7 +210,7 @@ def training_state(net):
     -------
     state : dict
     """
-    module = bare_module(net)
+    module = net.bare_module
     known = {} if net.optimizer_ is None else net.optimizer_.state
     generators = {name: own.__getstate__() for name, own in own_generators(module).items()}
     of_parameters = {n: dict(known[p]) for n, p in module.named_parameters() if p in known}

@@ -54,8 +54,9 @@ weight_decay : float or None, default=None
     convolutional network and for models of Hugging Face with their weights, and 0.2 for others
     on images; otherwise the optimizer's own default.
 lr_schedule : None, str, sequence of int, dict or callable, default="auto"
-    "averaged" is a constant rate after a short warm-up, with averaged weights, which are as good
-    after any epoch as those of a falling rate after the last; "cosine" and "one_cycle" are those
+    "averaged" is a constant rate after a warm-up of 50 updates, with averaged weights, which are
+    as good after any epoch as those of a falling rate after the last; a rate that a callback sets
+    meanwhile stays. "cosine" and "one_cycle" are those
     of torch. "auto" is "averaged" for perceptrons on tables, "one_cycle" for the small
     convolutional network and models of Hugging Face with their weights, "cosine" for others. A
     sequence holds the epochs, as integers, after which the rate is divided by ten; a dict, the

@@ -14,7 +14,6 @@ from ..inputs import is_image
 from ..networks._rebuild import rebuild_network
 from . import _allowed
 from ._container import unpack
-from ._deep import bare_module
 from ._describe import ESTIMATORS, NETWORK, misshapen
 from ._json import Decoder
 from ._label_sets import DeepLabelSetClassifier
@@ -132,7 +131,7 @@ def rebuild_estimator(document, tensors, here, budget=None):
     training_state = decode(document["training"])
     model.net_ = _rebuild_net(model, tensors, trains=training_state is not None)
     _restore_training(model, training_state)
-    _freeze(bare_module(model.net_), document["frozen"])
+    _freeze(model.net_.bare_module, document["frozen"])
     known = {"rows": _allowed.is_history}
     history = _decoded("the history", document["history"], decode, known)
     model.history_ = model.net_.history = History(history["rows"])
@@ -155,7 +154,7 @@ def _restore_training(model, state):
         return
     if not _allowed.is_training_state(state):
         raise ValueError("it has a malformed state of the training")
-    module = bare_module(model.net_)
+    module = model.net_.bare_module
     own = own_generators(module)
     if own.keys() != state["generators"].keys():
         raise ValueError(f"it has the generators {sorted(state['generators'])[:5]}")

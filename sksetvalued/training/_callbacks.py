@@ -32,6 +32,8 @@ from torch.optim.lr_scheduler import MultiStepLR, OneCycleLR, ReduceLROnPlateau
 
 from .._checks import check_number, check_takes
 from .._signatures import parameters_of
+from .._warnings import warn_caller
+from ._state import is_plain, passing_buffers, put_buffer
 
 #: Callbacks that show or write what happens.
 WATCHING = (
@@ -251,7 +253,7 @@ class BestEpoch(Callback):
         self.values_ = []
         self.best_ = None
         self.best_epoch_ = None
-        self.state_ = None
+        self.state_ = self.passing_ = None
 
     def on_epoch_end(self, net, **kwargs):
         value = net.history[-1, self.monitor]
@@ -263,6 +265,9 @@ class BestEpoch(Callback):
         if self.best_ is None or value > self.best_ + self._least_gain(net):
             self.best_, self.best_epoch_ = value, epoch
             self.state_ = copy.deepcopy(net.module_.state_dict())
+            # Of other buffers outside the state dict a checkpoint, too, keeps none.
+            passing = passing_buffers(net.bare_module).items()
+            self.passing_ = {name: value.clone() for name, value in passing if is_plain(value)}
         elif self.patience is not None and epoch - self.best_epoch_ >= self._patience(net):
             net.exhausted_ = True
 
@@ -283,11 +288,21 @@ class BestEpoch(Callback):
         return max(int(self.patience * self.best_epoch_), least)
 
     def on_train_end(self, net, **kwargs):
-        if self.state_ is not None:
+        if self.best_ == -math.inf:
+            self.best_epoch_ = net.history[-1, "epoch"]
+            warn_caller(
+                f"{self.monitor} was no finite number after any epoch, so that none is the best: "
+                "the last one is kept. Check monitor on the held-out samples, which may lack "
+                "classes.",
+                UserWarning,
+            )
+        elif self.state_ is not None:
             state = net.module_.state_dict()  # with the versions of the parts
             state.update(self.state_)
             net.module_.load_state_dict(state)
-        self.state_ = None
+            for name, value in self.passing_.items():
+                put_buffer(net.bare_module, name, value)
+        self.state_ = self.passing_ = None
 
 
 class AveragedWeights(Callback):
@@ -319,12 +334,14 @@ class AveragedWeights(Callback):
         self.as_shown_ = SimpleNamespace(weights=None)
         self.step_ = self.seldom if sum(p.numel() for p in self.trained_) > self.many else 1
         self.rates_ = [group["lr"] for group in net.optimizer_.param_groups]
+        self.warmed_ = list(self.rates_)
         self._set_rates(net)
 
     def _set_rates(self, net):
         factor = min(1.0, (self.n_updates_ + 1) / self.warm_up)
-        for group, rate in zip(net.optimizer_.param_groups, self.rates_):
-            group["lr"] = factor * rate
+        for i, (group, rate) in enumerate(zip(net.optimizer_.param_groups, self.rates_)):
+            if group["lr"] == self.warmed_[i]:  # else it is what a callback has set since
+                group["lr"] = self.warmed_[i] = factor * rate
 
     @torch.no_grad()
     def on_update(self, net):
@@ -358,7 +375,7 @@ class AveragedWeights(Callback):
 
     def on_train_end(self, net, **kwargs):
         self._show(True)
-        self.trained_ = self.others_ = None
+        self.trained_ = self.others_ = self.as_shown_.weights = None
 
     @torch.no_grad()
     def _show(self, average):

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import fnmatch
 import math
 import opcode
 import re
@@ -100,6 +101,11 @@ class SetNet(NeuralNet):
     _end = math.inf
 
     @property
+    def bare_module(self):
+        """The trained module as it was before it was compiled."""
+        return getattr(self.module_, "_orig_mod", self.module_)
+
+    @property
     def bare_criterion(self):
         """The criterion as it was before it was compiled."""
         return getattr(self.criterion_, "_orig_mod", self.criterion_)
@@ -129,9 +135,16 @@ class SetNet(NeuralNet):
         if self.optimizer is None:  # the net predicts only
             self.optimizer_ = None
             return self
+        names = [name for name, _ in self.get_all_learnable_params()]
+        for pattern, _ in self.get_params_for("optimizer").get("param_groups", ()):
+            if not fnmatch.filter(names, pattern):
+                raise ValueError(
+                    f"optimizer__param_groups holds the pattern {pattern!r}, which is that of no "
+                    f"parameter: their names are {names[:10]}{'...' if len(names) > 10 else ''}."
+                )
         try:
             return super().initialize_optimizer(triggered_directly)
-        except (TypeError, ValueError) as error:
+        except (RuntimeError, TypeError, ValueError) as error:
             raise ValueError(
                 f"optimizer={self.optimizer.__name__} cannot be used: {error}"
             ) from error

@@ -97,6 +97,16 @@ def needs_closure(optimizer):
     return closure is not None and closure.default is closure.empty
 
 
+def without_excluded(defaults, given):
+    """Return default arguments less those that arguments which were given exclude."""
+    excluded = set()
+    if given.get("foreach"):
+        excluded.add("fused")
+    if given.get("momentum") == 0 or given.get("dampening"):
+        excluded.add("nesterov")
+    return {name: value for name, value in defaults.items() if name not in excluded}
+
+
 def optimizer_params(optimizer, defaults, weight_decay):
     """Return the arguments of an optimizer's class, or raise if it has no weight decay."""
     if weight_decay is None:

@@ -21,7 +21,13 @@ from ._callbacks import (
 )
 from ._data import WORKER_ARGUMENTS
 from ._net import SetNet
-from ._optimizers import can_fuse, needs_closure, optimizer_params, resolve_optimizer
+from ._optimizers import (
+    can_fuse,
+    needs_closure,
+    optimizer_params,
+    resolve_optimizer,
+    without_excluded,
+)
 from ._parallel import current_processes
 
 #: Beginnings of the keys of `net_params`.
@@ -223,6 +229,8 @@ def make_net(module, criterion, inputs, monitor, n_batches, options, generator=N
     if needs_closure(optimizer):
         # LBFGS flattens gradients as if channels were not last.
         module = module.to(memory_format=torch.contiguous_format)
+    given = {k.removeprefix("optimizer__"): value for k, value in net_params.items()}
+    defaults = without_excluded(defaults, given)
     params = _params_of_parts(module, inputs, optimizer, defaults, options) | net_params
     if not trains:
         params = {k: v for k, v in params.items() if not k.startswith("optimizer__")}

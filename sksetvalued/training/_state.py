@@ -89,7 +89,7 @@ class KeepState(Callback):
             own.update(state["modules"][name])
             module.load_state_dict(own)
             for key, value in state["passing"][name].items():
-                _put_buffer(module, key, value.to(net.device))
+                put_buffer(module, key, value.to(net.device))
         frozen = set(state["frozen"])
         for name, parameter in _parameters(net):
             parameter.requires_grad_(name not in frozen)
@@ -106,29 +106,33 @@ class KeepState(Callback):
 
 def _modules(net):
     """Return the network and the loss, as they were before they were compiled."""
-    parts = {"module": net.module_, "criterion": net.criterion_}
-    return [(name, getattr(part, "_orig_mod", part)) for name, part in parts.items()]
+    return [("module", net.bare_module), ("criterion", net.bare_criterion)]
 
 
-def _passing(module):
+def passing_buffers(module):
     """Return the buffers outside the state dict, by name."""
     kept = module.state_dict()
     return {key: buffer for key, buffer in module.named_buffers() if key not in kept}
 
 
+def is_plain(buffer):
+    """Return whether a file can hold a buffer."""
+    return buffer.layout == torch.strided and not buffer.dtype.is_complex
+
+
 def _versions(module):
     """Return the buffers outside the state dict, each with its version counter."""
-    return {key: (buffer, buffer._version) for key, buffer in _passing(module).items()}
+    return {key: (buffer, buffer._version) for key, buffer in passing_buffers(module).items()}
 
 
 def _changed(module, start):
     """Return the buffers outside the state dict that have changed since the start."""
     changed = {}
-    for key, buffer in _passing(module).items():
+    for key, buffer in passing_buffers(module).items():
         before, version = start.get(key, (None, None))
         if buffer is before and buffer._version == version:
             continue
-        if buffer.layout != torch.strided or buffer.dtype.is_complex:
+        if not is_plain(buffer):
             raise ValueError(
                 f"a checkpoint cannot keep the buffer {key!r}, of {buffer.dtype} and layout "
                 f"{buffer.layout}, which the training changes: fit without a checkpoint."
@@ -137,7 +141,7 @@ def _changed(module, start):
     return changed
 
 
-def _put_buffer(module, key, value):
+def put_buffer(module, key, value):
     """Write to a buffer where it has room for a value, which other names of it show then."""
     part, _, name = key.rpartition(".")
     part = module.get_submodule(part)
