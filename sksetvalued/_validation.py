@@ -12,6 +12,8 @@ from ._arrays import as_array, as_numbers
 from ._checks import check_integer
 from ._warnings import warn_every_class
 
+#: Sum of weights, at most: it is multiplied by numbers of classes.
+LARGEST_SUM = 1e300
 NO_WEIGHT = "sample_weight is zero for every sample; give one a positive weight."
 
 
@@ -85,9 +87,10 @@ def check_weights(sample_weight, n_samples, complete=True):
     if complete and not weight.any():
         raise ValueError(NO_WEIGHT)
     with np.errstate(over="ignore"):
-        if not np.isfinite(weight.sum()):
+        if not weight.sum() <= LARGEST_SUM:
             raise ValueError(
-                "sample_weight has a sum too large for a float: divide the weights by the largest."
+                f"sample_weight has a sum above {LARGEST_SUM:g}, so that its multiples are too "
+                "large for a float: divide the weights by the largest."
             )
     return weight
 

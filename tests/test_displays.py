@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -204,6 +205,22 @@ def test_several_models_on_one_axis_and_from_estimators(fitted):
     assert len(colors) == 2
     assert "classes" in first.ax_.get_xlabel()
     assert "%" in first.ax_.get_ylabel()
+
+
+def test_the_first_of_two_classes_that_tie_is_that_of_predict():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    y = (X[:, 0] + rng.normal(size=60) > 0).astype(int)
+    model = KNeighborsClassifier(2).fit(X, y)
+    fresh = rng.normal(size=(200, 2))
+    target = (fresh[:, 0] > 0).astype(int)
+    accuracy = model.score(fresh, target)
+    assert np.mean(model.predict_proba(fresh)[:, 1] == 0.5) > 0.1
+    drawn = CoverageSizeDisplay.from_estimator(model, fresh, target)
+    assert drawn.top_k_coverage[0] == pytest.approx(accuracy)
+    column = model.predict_proba(fresh)[:, 1]
+    drawn = CoverageSizeDisplay.from_predictions(target, column, labels=[0, 1])
+    assert drawn.top_k_coverage[0] == pytest.approx(accuracy)
 
 
 def test_what_others_have_drawn_stays_where_it_is():

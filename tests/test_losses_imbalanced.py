@@ -113,6 +113,13 @@ def test_counts_of_the_caller_are_copied(build_with):
         assert loss.class_counts.tolist() == [3, 1]
 
 
+@pytest.mark.parametrize("build_with", [LDAMLoss, LogitAdjustedLoss])
+def test_counts_beyond_whole_numbers_stay_counts(build_with):
+    scores, target = torch.tensor([[9.0, 0, 0]]), torch.tensor([1])
+    whole, near = (build_with([1e20, 1.0, last])(scores, target) for last in (5.0, 5.0000001))
+    torch.testing.assert_close(whole, near)
+
+
 @names
 def test_reductions_and_weights_agree(name):
     scores, target = draw(3, 5)

@@ -403,9 +403,18 @@ def test_chunks_may_have_no_weight(rule, announce):
     assert stream.threshold_ == clone(rule).fit(p, y, weight).threshold_
 
 
-def test_weights_without_a_sum_are_refused():
-    with pytest.raises(ValueError, match="sample_weight has a sum too large"):
-        AverageK(2).fit(np.full((9, 3), 0.3), sample_weight=np.full(9, 1e308))
+@pytest.mark.parametrize("weight", [1e308, 1e305, 2e299])
+def test_weights_whose_multiples_are_infinite_are_refused(weight):
+    with pytest.raises(ValueError, match=r"sample_weight has a sum above 1e\+300"):
+        AverageK(2).fit(np.full((9, 3), 0.3), sample_weight=np.full(9, weight))
+
+
+@pytest.mark.parametrize("rule", [AverageK, TopK])
+def test_a_tiny_prior_in_single_precision_ranks_as_in_double(rule):
+    p, prior = np.array([[0.5, 0.5, 0.0]]), [1e-39, 1e-40, 1.0]
+    for dtype in (np.float32, np.float64):
+        fitted = rule(1, objective="macro", prior=prior).fit(p.astype(dtype))
+        assert fitted.predict_set(p.astype(dtype)).tolist() == [[False, True, False]]
 
 
 def test_a_stream_without_any_weight_is_refused():

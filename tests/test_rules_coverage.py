@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-from sksetvalued.rules import AverageError, AverageK
+from sksetvalued.rules import AverageError, AverageK, _conformal
 from sksetvalued.rules._conformal import samples_missing
 
 ALPHAS = (0.1, 0.2, 0.25, 0.3, 0.35, 0.5, 0.7)
@@ -125,6 +125,28 @@ def test_thresholds_and_weights_by_brute_force():
             best_threshold(true[classes == c], np.zeros((classes == c).sum()), error)
             for c in range(3)
         ]
+
+
+@pytest.mark.filterwarnings("ignore:.*(too few|every set)")
+def test_weights_that_are_no_whole_numbers_need_no_exact_sums(monkeypatch):
+    """Fractions of many such weights have no common denominator to be added with."""
+    rng = np.random.default_rng(0)
+    scores, y = rng.random((400, 40)), np.arange(400) % 40
+    weight, error = rng.uniform(0.5, 5.0, 400), 0.37
+    true = scores[np.arange(400), y]
+    counts = np.array([sum(map(Fraction, weight[y == c])) for c in range(40)])
+
+    def mean(threshold):
+        below = [sum(map(Fraction, weight[(y == c) & (true < threshold)])) for c in range(40)]
+        return sum((b + 1) / (n + 1) for b, n in zip(below, counts, strict=True)) / 40
+
+    expected = max(t for t in true if mean(t) <= Fraction(error))
+    exact = []
+    exactly = _conformal.exactly
+    monkeypatch.setattr(_conformal, "exactly", lambda x: exact.append(x) or exactly(x))
+    fitted = AverageError(error, coverage="macro").fit(scores, y, weight)
+    assert fitted.threshold_ == expected
+    assert len(exact) < 40  # a comparison of sums has two for each class
 
 
 @pytest.mark.parametrize("n", [19, 99, 179])

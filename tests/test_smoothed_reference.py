@@ -103,6 +103,15 @@ def test_polynomials_are_those_of_numpy_and_homogeneous():
     torch.testing.assert_close(shifted, log_sums + 3000.0 * torch.arange(6), rtol=1e-12, atol=0)
 
 
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("value", [torch.inf, torch.nan])
+def test_rows_with_infinity_or_nan_are_nan(operator, value):
+    scores = torch.tensor([[value, 0.0, -1.0], [2.0, 0.0, -1.0]])
+    rows = operator(scores, 2).isfinite().all(1)
+    assert rows.tolist() == [False, True]
+    assert operator(scores, 2)[0].isnan().all()
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("k", [1, 20, 500, 999, 1000])
 @pytest.mark.parametrize("scale", [1e-4, 10.0, 1e4])

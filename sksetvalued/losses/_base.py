@@ -16,6 +16,10 @@ from ..operators._precision import at_least_float32, without_autocast
 __all__ = ["LOSSES", "SetLoss"]
 
 REDUCTIONS = ("mean", "sum", "none")
+#: Losses that weights may multiply in single precision.
+LARGEST_LOSS = 1e8
+#: Whole numbers that doubles tell from their neighbours are smaller.
+LARGEST_WHOLE = 2**53
 
 #: The cross-entropy of each sample. The target that torch would give a loss of zero, -100, is no
 #: class here.
@@ -70,8 +74,10 @@ def check_shapes(input, target):
 def counts_of_loss(class_counts):
     """Return a copy of the counts, checked: whole ones as integers, which `half` leaves alone."""
     counts = check_class_counts(class_counts).detach().clone()
-    whole = counts.is_floating_point() and not counts.is_meta and bool((counts % 1 == 0).all())
-    return counts.long() if whole else counts
+    if not counts.is_floating_point() or counts.is_meta:
+        return counts
+    whole = (counts % 1 == 0) & (counts < LARGEST_WHOLE)
+    return counts.long() if bool(whole.all()) else counts
 
 
 def holds_integers(x):
@@ -137,10 +143,12 @@ def check_weight_tensor(sample_weight, input):
             raise ValueError(
                 f"sample_weight must be finite and non-negative, got values in [{low}, {high}]."
             )
-        if high and not SMALLEST <= high <= LARGEST / sample_weight.numel():
+        # Losses that the weights multiply may themselves be large.
+        if high and not SMALLEST <= high <= LARGEST / LARGEST_LOSS / sample_weight.numel():
             raise ValueError(
-                f"sample_weight must have a sum, and a largest entry, of single precision, got "
-                f"values in [{low}, {high}]: divide it by its mean."
+                f"sample_weight must have a sum, and a largest entry, of single precision, times "
+                f"losses of up to {LARGEST_LOSS:g}, got values in [{low}, {high}]: divide it by "
+                "its mean."
             )
 
 

@@ -7,7 +7,7 @@ from .._checks import check_integer
 from .._masks import row_blocks, row_counts
 from .._predict import set_scores, unwrap
 from .._validation import check_weights
-from ._inputs import labels_and_scores
+from ._inputs import labels_and_scores, scores_of_predict
 from ._intervals import band_half_width, check_level
 from ._plotting import axes_or_new, of_lines
 
@@ -103,21 +103,21 @@ class CoverageSizeDisplay:
         -------
         display : CoverageSizeDisplay
         """
-        y_score, classes = set_scores(estimator, X)
-        if name is None:
-            name = type(unwrap(estimator)[0]).__name__
-        return cls.from_predictions(
-            y,
-            y_score,
-            labels=classes,
+        model, X = unwrap(estimator, X)
+        y_score, classes = set_scores(model, X)
+        encoded = labels_and_scores(y, y_score, classes)
+        name = type(model).__name__ if name is None else name
+        top_scores = scores_of_predict(model, encoded[-1])
+        drawn = cls._of_scores(
+            encoded,
+            top_scores,
             max_size=max_size,
             average=average,
             sample_weight=sample_weight,
             level=level,
             name=name,
-            ax=ax,
-            **kwargs,
         )
+        return drawn.plot(ax=ax, **kwargs)
 
     @classmethod
     def from_predictions(
@@ -161,12 +161,29 @@ class CoverageSizeDisplay:
         -------
         display : CoverageSizeDisplay
         """
-        y_true, columns, _, y_score = labels_and_scores(y_true, y_score, labels)
+        encoded = labels_and_scores(y_true, y_score, labels)
+        # Of one column, as `predict` of scikit-learn takes the greater label.
+        top_scores = labels_and_scores(y_true, y_score, labels, strict=True)[-1]
+        drawn = cls._of_scores(
+            encoded,
+            top_scores,
+            max_size=max_size,
+            average=average,
+            sample_weight=sample_weight,
+            level=level,
+            name=name,
+        )
+        return drawn.plot(ax=ax, **kwargs)
+
+    @classmethod
+    def _of_scores(cls, encoded, top_scores, *, max_size, average, sample_weight, level, name):
+        """Return the curves, not drawn; those of top-k are of scores of their own."""
+        y_true, columns, _, y_score = encoded
         limit = _check_max_size(max_size, y_score.shape[1])
         weight = check_weights(sample_weight, len(y_true))
         shares = coverage_shares(y_true, average, weight)
         curves = (
-            *top_k_curve(y_score, columns, shares, limit),
+            *top_k_curve(top_scores, columns, shares, limit),
             *average_k_curve(y_score, columns, shares, limit, weight),
         )
         band = None
@@ -174,7 +191,7 @@ class CoverageSizeDisplay:
             check_level(level)
             if average == "micro" and weight is None:
                 band = band_half_width(len(y_true), level)
-        return cls(*curves, average=average, name=name, band=band).plot(ax=ax, **kwargs)
+        return cls(*curves, average=average, name=name, band=band)
 
     def plot(self, ax=None, **kwargs):
         """Draw the curves.

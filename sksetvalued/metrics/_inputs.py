@@ -35,6 +35,17 @@ def labels_and_scores(y_true, y_score, labels, strict=False):
     return *_encode(y_true, labels, y_score.shape, names, binary), y_score
 
 
+def scores_of_predict(model, y_score):
+    """Return the scores by which a classifier takes the likeliest class.
+
+    As `predict` of scikit-learn does, take the greater of two labels only if it scores more.
+    """
+    if y_score.shape[1] != 2 or hasattr(model, "_set_scores"):
+        return y_score
+    takes_greater = y_score[:, 1] > y_score[:, 0]
+    return np.column_stack([~takes_greater, takes_greater]).astype(float)
+
+
 def check_sets(y_set):
     """Return sets as a bool array, dense or CSR, of shape (n_samples, n_classes)."""
     sparse = sp.issparse(y_set)

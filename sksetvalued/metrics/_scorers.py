@@ -1,11 +1,11 @@
 """Scorers: callables (estimator, X, y) for ``scoring=``, for any classifier."""
 
-import numpy as np
 from sklearn import get_config
 from sklearn.utils.metadata_routing import MetadataRequest
 
 from .._predict import predict_set, set_scores, unwrap
 from .._validation import check_average_k, check_top_k
+from ._inputs import scores_of_predict
 from ._metrics import (
     AVERAGES,
     average_k_accuracy_score,
@@ -120,10 +120,7 @@ class _TopKScorer(SetScorer):
     def _score(self, estimator, X, y, sample_weight, k, average):
         model, X = unwrap(estimator, X)
         y_score, classes = set_scores(model, X)
-        if len(classes) == 2 and not hasattr(model, "_set_scores"):
-            # As `predict` of scikit-learn does, take the greater label only if it scores more.
-            takes_greater = y_score[:, 1] > y_score[:, 0]
-            y_score = np.column_stack([~takes_greater, takes_greater]).astype(float)
+        y_score = scores_of_predict(model, y_score)
         return top_k_accuracy_score(
             y, y_score, k=k, average=average, labels=classes, sample_weight=sample_weight
         )

@@ -334,7 +334,10 @@ class SetRule(BaseEstimator):
         """Return the prior on the scale of the scores, or None."""
         if self.prior_ is None:
             return None
-        return (np.log(self.prior_) if self.log_scores else self.prior_).astype(dtype)
+        if self.log_scores:
+            return np.log(self.prior_).astype(dtype)
+        # Probabilities over smaller ones would be infinite.
+        return self.prior_.astype(dtype if self.prior_.min() >= np.finfo(dtype).tiny else float)
 
     def _over_prior(self, y_score, prior):
         if prior is None:

@@ -2,9 +2,14 @@
 
 from bisect import bisect_left
 from fractions import Fraction
-from math import ceil
+from math import ceil, fsum
 
 import numpy as np
+
+#: How near, as a part of it, a mean may be to an error to be compared by fractions.
+NEAR = 1e-12
+#: Sizes of classes, at most, whose fractions are added.
+MOST_SIZES = 1000
 
 
 def conformal_threshold(true_scores, weights, error):
@@ -68,20 +73,29 @@ def macro_threshold(true_scores, y, weights, error, n_classes):
 
     def misses_too_often(score):
         below = np.bincount(y, weights=weights * (true_scores < score), minlength=n_classes)
-        return mean_miss(below, counts) > error
+        return misses_more(below, counts, error)
 
     scores = np.unique(true_scores)
     n_valid = bisect_left(scores, True, key=misses_too_often)
     return float(scores[n_valid - 1]) if n_valid else -np.inf
 
 
-def mean_miss(below, counts):
-    """Return the mean of (below + 1) / (counts + 1), rounded once, as a ratio of integers is."""
+def misses_more(below, counts, error):
+    """Return whether the mean of (below + 1) / (counts + 1) is more than `error`.
+
+    Where the two are near each other, the mean is rounded once, as a ratio of integers is, but of
+    classes of very many sizes, as those of weights are, whose exact sum would take hours.
+    """
+    mean = fsum((below + 1) / (counts + 1)) / len(counts)
+    if abs(mean - error) > NEAR * error:
+        return mean > error
     # Classes of one size share a denominator, which leaves few fractions to add.
     sizes, at = np.unique(counts, return_inverse=True)
+    if len(sizes) > MOST_SIZES:
+        return mean > error
     parts = np.bincount(at, weights=below + 1)
     terms = (exactly(part) / (exactly(size) + 1) for part, size in zip(parts, sizes))
-    return float(sum(terms) / len(counts))
+    return float(sum(terms) / len(counts)) > error
 
 
 def exactly(number):
@@ -108,7 +122,7 @@ def samples_missing(counts, error):
     counts, nothing = np.sort(counts), np.zeros(len(counts))
 
     def enough(n_samples):
-        return mean_miss(nothing, n_samples) <= error
+        return not misses_more(nothing, n_samples, error)
 
     # Every class is filled up to a level, and as many as needed of the rarest by one more.
     levels = range(samples_needed(error) + 1)

@@ -21,7 +21,8 @@ def log_elementary_symmetric_polynomials(scores, k):
     Parameters
     ----------
     scores : Tensor of shape (..., n_classes)
-        Those below -1e30 count as -inf, a weight of zero.
+        Those below -1e30 count as -inf, a weight of zero, and finite ones above 1e30 as that; a
+        row with inf or NaN is NaN.
     k : int, in [1, n_classes]
         Highest degree.
 

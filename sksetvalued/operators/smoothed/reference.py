@@ -65,7 +65,7 @@ def marginals(scores, k):
 def log_sums(scores, k):
     r"""Return :math:`\log \sigma_i(e^s)`, i = 0, ..., k, by products of polynomials in pairs."""
     # In sums of many, the lowest number would not stay finite.
-    scores = at_least_float32(scores).clamp(_LOWEST, -_LOWEST)
+    scores = _finite(scores).clamp(_LOWEST, -_LOWEST)
     # sigma_i is homogeneous: sigma_i(e^c e^s) = e^(ic) sigma_i(e^s).
     centre = scores.detach().amax(-1, keepdim=True)
     n_classes = scores.shape[-1]
