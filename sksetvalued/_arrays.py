@@ -159,7 +159,8 @@ def as_labels(labels, name, warn=False):
         # Of several units NumPy takes the finest, whose range some may leave.
         labels = np.array([*labels, None], dtype=object)[:-1]
     else:
-        labels = as_array(labels, name)
+        _check_one_each(labels, name)
+        labels = exactly(labels, as_array(labels, name))
     try:
         array = column_or_1d(labels, warn=warn)
     except ValueError as error:
@@ -243,6 +244,32 @@ def _without_nullable(labels):
     if plain is None or plain.kind not in "biu" or np.any(labels.isna()):
         return labels
     return labels.to_numpy(dtype=plain)
+
+
+def _check_one_each(labels, name):
+    """Raise if a list of labels holds collections of several, or of none."""
+    for i, label in enumerate(labels if isinstance(labels, list | tuple) else ()):
+        several = isinstance(label, list | tuple) and len(label) != 1
+        if several or isinstance(label, set | frozenset):
+            raise ValueError(
+                f"{name} must hold one label per sample, but {name}[{i}] is {label!r:.60}. "
+                f"{SEVERAL_LABELS}"
+            )
+
+
+def exactly(labels, array):
+    """Return the array of a list of labels; where whole numbers became other floats, of them.
+
+    NumPy makes floats of whole numbers some of which need an unsigned type.
+    """
+    if array.dtype.kind != "f" or array.ndim != 1 or not isinstance(labels, list | tuple):
+        return array
+    if all(value == label or label != label for value, label in zip(array.tolist(), labels)):
+        return array
+    whole = all(isinstance(label, Integral) for label in labels)
+    if whole and min(labels) >= 0 and max(labels) < 2**64:
+        return np.array(labels, np.uint64)
+    return np.array([*labels, None], dtype=object)[:-1]
 
 
 def check_strings(labels, name):

@@ -90,7 +90,7 @@ def check_weights(sample_weight, n_samples, complete=True):
         if not weight.sum() <= LARGEST_SUM:
             raise ValueError(
                 f"sample_weight has a sum above {LARGEST_SUM:g}, so that its multiples are too "
-                "large for a float: divide the weights by the largest."
+                f"large for a float, got values up to {weight.max():g}: divide it by its mean."
             )
     return weight
 

@@ -23,11 +23,12 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from skorch.callbacks import Callback
 
 import sksetvalued
-from sksetvalued import SparseTopClassifier, cross_val_predict_set
+from sksetvalued import SparseTopClassifier, TopKClassifier, cross_val_predict_set
 from sksetvalued.estimators import _deep
 from sksetvalued.estimators._marginals import label_proba, label_rank
 from sksetvalued.estimators._sparse_top import top_labels
-from sksetvalued.losses import AverageKLoss, BinaryCrossEntropyLoss, SparseTopLoss
+from sksetvalued.losses import AverageKLoss, BinaryCrossEntropyLoss, ROLELoss, SparseTopLoss
+from sksetvalued.metrics import top_k_accuracy_score
 from sksetvalued.operators import sparse_top
 from sksetvalued.rules import AverageK
 
@@ -1028,3 +1029,67 @@ def test_sizes_may_be_the_sums_of_indicators_of_any_kind():
         assert np.array_equal(model.predict(X, size=sizes), expected)
     with pytest.raises(TypeError, match="size must hold integers"):
         model.predict(X, size=Y.sum(1) + 0.5)
+
+
+LARGE = [5, 2**63 + 1, 2**63 + 3]
+
+
+@pytest.mark.parametrize("labels", [LARGE, [0.5, 2**53, 2**53 + 1], [-1, 2**63 + 1, 2**63 + 3]])
+def test_whole_numbers_that_no_float_tells_apart_stay_labels(labels):
+    x = np.random.default_rng(0).random((60, 4))
+    sets = [{labels[i % 3], labels[(i // 3) % 3]} for i in range(60)]
+    clf = SparseTopClassifier(max_epochs=1, random_state=0).fit(x, sets)
+    assert clf.classes_.tolist() == sorted(labels)
+    indicator = np.array([[label in some for label in sorted(labels)] for some in sets])
+    clf = SparseTopClassifier(max_epochs=1).partial_fit(x, indicator, classes=sorted(labels))
+    assert clf.classes_.tolist() == sorted(labels)
+
+
+def test_single_labels_beyond_signed_integers_stay_labels():
+    x = np.random.default_rng(0).random((60, 4))
+    clf = TopKClassifier(1, max_epochs=1).fit(x, LARGE * 20)
+    assert clf.classes_.tolist() == LARGE
+
+
+@pytest.mark.parametrize(
+    ("y", "said"),
+    [
+        (pd.Series([["a", "b"], None] * 30), r"y\[1\] is None: give each sample a set"),
+        ([["a", "b"], float("nan")] * 30, r"y\[1\] is nan: give each sample a set"),
+        ([[["a"], "b"]] * 30 + [["b"]] * 30, "y holds label sets, .* no label: unhashable"),
+    ],
+)
+def test_rows_that_hold_no_labels_are_named(y, said):
+    with pytest.raises(TypeError, match=said):
+        SparseTopClassifier(max_epochs=1).fit(np.zeros((60, 4)), y)
+
+
+@pytest.mark.parametrize("y", [[["a", "b"]] * 30 + [["b"]] * 30, [{"a", "b"}] * 60])
+def test_label_sets_for_a_classifier_of_single_labels_are_told_where_to_go(y):
+    with pytest.raises(
+        ValueError, match=r"^y must hold one label per sample.*SparseTopClassifier"
+    ):
+        TopKClassifier(1).fit(np.zeros((60, 4)), y)
+
+
+@pytest.mark.filterwarnings("error")
+def test_labels_that_all_samples_have_need_no_smaller_k():
+    x, y = np.random.default_rng(0).random((60, 4)), np.ones((60, 3), int)
+    clf = SparseTopClassifier(size="threshold", max_epochs=1, random_state=0).fit(x, y)
+    assert clf.predict(x).all()
+
+
+def test_small_integers_of_numpy_are_integers():
+    rng = np.random.default_rng(0)
+    x, y = rng.random((60, 4)), (rng.random((60, 300)) < 0.01).astype(int)
+    y[:, 0] = 1
+    clf = SparseTopClassifier(size=np.uint8(2), max_epochs=1, random_state=0).fit(x, y)
+    assert (clf.predict(x).sum(1) == 2).all()
+    p, labels = rng.dirichlet(np.ones(5000), 100), rng.integers(0, 5000, 100)
+    for own, plain in ((np.uint8(200), 200), (np.int16(10), 10)):
+        given = {"labels": np.arange(5000)}
+        expected = top_k_accuracy_score(labels, p, k=plain, **given)
+        assert top_k_accuracy_score(labels, p, k=own, **given) == expected
+        sets = [AverageK(5, max_size=k).fit(p).predict_set(p) for k in (own, plain)]
+        np.testing.assert_array_equal(*sets)
+    assert ROLELoss(2, n_samples=np.uint8(200), n_classes=np.int8(5)).estimates.shape == (200, 5)

@@ -286,8 +286,8 @@ class SparseTopClassifier(PlainState, DeepLabelSetClassifier, rule=AverageK):
         for scores, logits in self._iter_parts(inputs):
             part = None if weight is None else weight[start : start + len(scores)]
             rank = self._rank_scores(scores, logits)
-            # Samples may well have no label.
-            with without_warnings("calibration sets are empty"):
+            # Samples may well have no label, or all.
+            with without_warnings("calibration sets are empty|every class is returned"):
                 rule.partial_fit(rank, sample_weight=part, n_samples=n_samples)
             start += len(scores)
 
@@ -314,11 +314,12 @@ class SparseTopClassifier(PlainState, DeepLabelSetClassifier, rule=AverageK):
     def _sizes(self, logits):
         """Return the number of labels by the parameter `size`; None if a threshold decides."""
         if self._form == "single":
-            return np.full(len(logits), self.size if isinstance(self.size, Integral) else 1)
+            size = self.size if isinstance(self.size, Integral) else 1
+            return np.full(len(logits), size, dtype=int)
         if self._uses_threshold():
             return None
         if self.size != "predicted":
-            return np.full(len(logits), self.size)
+            return np.full(len(logits), self.size, dtype=int)
         logits = logits.astype(np.float64)
         share = np.exp(logits - logits.max(1, keepdims=True))
         return (share.cumsum(1) < share.sum(1, keepdims=True) / 2).sum(1)

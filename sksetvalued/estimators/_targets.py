@@ -14,6 +14,7 @@ from .._arrays import (
     check_discrete,
     check_kind,
     check_strings,
+    exactly,
     names_of_columns,
 )
 from .._warnings import warn_caller
@@ -73,7 +74,7 @@ def as_label_names(labels, what, remedy=""):
         raise TypeError(f"{what} must be a sequence of labels, got {labels!r}{remedy}.")
     if not isinstance(labels, np.ndarray) or labels.dtype == object:
         labels = list(labels)
-    values = np.asarray(labels)
+    values = exactly(labels, np.asarray(labels))
     if values.ndim != 1:
         raise TypeError(
             f"{what} must be single labels, got an array of shape {values.shape}{remedy}."
@@ -123,8 +124,9 @@ def _are_label_sets(y):
         return False
     if any(isinstance(e, (set, frozenset)) for e in y):
         return True
-    if not y or not all(isinstance(e, (list, tuple, np.ndarray)) for e in y):
-        return False
+    of_rows = [isinstance(e, (list, tuple, np.ndarray)) for e in y]
+    if not all(of_rows) or not y:
+        return any(of_rows)  # those that miss a row are named
     several = len({len(e) for e in y}) > 1
     return several or any(np.asarray(e).dtype.kind not in "biuf" for e in y)
 
@@ -195,7 +197,12 @@ def _from_sets(y, classes, extend):
                 f"y holds label sets, but y[{i}] is {labels!r}: give each sample a set or a list "
                 "of labels, such as {'a'} or, where it has none, set()."
             )
-    lengths = [len(set(labels)) for labels in y]
+    try:
+        lengths = [len(set(labels)) for labels in y]
+    except TypeError as error:
+        raise TypeError(
+            f"y holds label sets, some of which hold what is no label: {error}."
+        ) from error
     flat = [label for labels in y for label in dict.fromkeys(labels)]
     if not flat and classes is None:
         raise ValueError("y has no label anywhere: every label set is empty.")

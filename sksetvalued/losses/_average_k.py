@@ -425,7 +425,7 @@ def _total_memory():
 
 def _check_estimates_fit(n_samples, n_classes):
     """Raise unless the estimates, their gradient and two moments fit into memory."""
-    needed, available = 4 * 4 * n_samples * n_classes, _total_memory()
+    needed, available = 4 * 4 * int(n_samples) * int(n_classes), _total_memory()
     if needed > available:
         raise ValueError(
             f"ROLELoss keeps a matrix of n_samples x n_classes = {n_samples} x {n_classes} "

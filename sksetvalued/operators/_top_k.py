@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import torch
 
 from ._dispatch import choose, kernels
@@ -18,6 +19,7 @@ def top_k(scores, k):
     Both are of shape (n_samples, k). Scores are detached, or given where no graph is recorded.
     """
     n_samples, n_classes = scores.shape
+    k = int(k)
     if n_classes <= _FEW_CLASSES or 4 * k >= n_classes or choose("top_k", scores) != "cpu":
         return top_k_by_blocks(scores, k)
     scores = scores.contiguous()
@@ -35,6 +37,7 @@ def top_k_by_blocks(scores, k):
     contiguous rows; the last classes are in no block.
     """
     n_classes = scores.shape[-1]
+    k = int(k) if isinstance(k, np.integer) else k  # whose products may overflow
     n_blocks = int(math.sqrt(4 * k * n_classes)) // 16 * 16  # isqrt cannot be traced
     if not scores.is_cpu or n_classes < _MANY_CLASSES or 4 * n_blocks > n_classes:
         return torch.topk(scores, k, dim=-1)
