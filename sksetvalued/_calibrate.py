@@ -11,6 +11,7 @@ from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.validation import _check_method_params
 
 from ._arrays import as_array, as_labels, positions
+from ._checks import check_integer
 from ._predict import predict_set, samples_alone, unwrap
 from .estimators._targets import encode_label_sets, has_several_labels
 from .training import with_rows
@@ -154,9 +155,11 @@ def merge_parts(model, parts):
     rule = next(parts, None)
     if rule is None:
         raise ValueError("parts holds no part: give what calibrate_part returned.")
-    inner._rule()._begin(len(inner.classes_))._check_part(rule)
+    inner._rule()._begin(len(inner.classes_))._check_alike(rule)
     for part in parts:
         rule.merge(part)
+    if rule._closed:  # the only part has all samples that it was announced
+        return _take_rule(model, rule)
     n_given = rule.n_samples_seen_ + rule._n_left_out
     if rule._announced not in (None, n_given):
         raise ValueError(
@@ -189,6 +192,8 @@ def _batches(model, X, y, sample_weight, n_samples=None):
         None if values is None else as_array(values, name)
         for values, name in ((y, "y"), (sample_weight, "sample_weight"))
     )
+    if n_samples is not None:
+        check_integer("n_samples", n_samples, 0, also=" or None")
     start = 0
     for batch in samples_alone(model, X):
         _, batch = unwrap(model, batch)

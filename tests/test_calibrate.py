@@ -190,9 +190,19 @@ def test_samples_of_weight_zero_may_fill_a_batch(data, rule):
             for i, n in zip(rows, [n_samples] * 3)
         ]
         assert merge_parts(model, parts).rule_.threshold_ == expected
+        whole = calibrate_part(model, X_new[:300], labels, weight, n_samples)
+        assert merge_parts(model, [whole]).rule_.threshold_ == expected
     batches = iter([X_new[part] for part in rows])
     with pytest.raises(ValueError, match="sample_weight is zero for every sample"):
         calibrate(model, batches, labels, sample_weight=0 * weight)
+
+
+@pytest.mark.parametrize("n_samples", ["300", True, -1, 2.5])
+def test_a_number_of_samples_that_is_none_is_named(data, n_samples):
+    X, y, X_new, _ = data
+    model = PlugInClassifier(GaussianNB(), AverageK(2)).fit(X, y)
+    with pytest.raises((TypeError, ValueError), match=f"^n_samples must be .*{n_samples}"):
+        calibrate(model, iter([X_new]), n_samples=n_samples)
 
 
 def test_a_part_that_is_missing_is_told(data):

@@ -11,7 +11,7 @@ from PIL import Image
 from torch._subclasses import FakeTensorMode
 from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset, TensorDataset
 
-from sksetvalued import Stream, TopKClassifier
+from sksetvalued import SparseTopClassifier, Stream, TopKClassifier
 from sksetvalued.inputs import dataset_targets, media_inputs
 from sksetvalued.inputs._tables import ArrayInputs
 from sksetvalued.inputs._torch_datasets import DatasetInputs
@@ -131,6 +131,21 @@ class Subclass(TensorDataset):
 )
 def test_labels_are_those_of_the_items_where_others_are_stored(dataset):
     np.testing.assert_array_equal(dataset_targets(dataset), Y)
+
+
+@pytest.mark.parametrize("cls", [TopKClassifier, SparseTopClassifier])
+def test_an_item_whose_label_is_not_the_stored_one_is_named(cls):
+    class Merged(Labelled):
+        def __getitem__(self, i):
+            return Image.fromarray(X[i]), 0 if i == 5 else Y[i]
+
+    clf = cls(max_epochs=1, batch_size=8, device="cpu", random_state=0)
+    clf.set_params(net_params={"iterator_train__num_workers": 0})
+    with pytest.raises(
+        ValueError, match=r"^item 5 of Merged has the label 0, .* has .*20.*pass y"
+    ):
+        clf.fit(Merged("targets", Y))
+    assert clf.fit(Merged("targets", Y), Y).classes_.tolist() == [0, 10, 20]
 
 
 @pytest.mark.parametrize("attribute", ["samples", "y", "labels"])
@@ -453,7 +468,7 @@ class TestErrors:
         class Broken(Labelled):
             def __getitem__(self, i):
                 if torch.utils.data.get_worker_info() is not None and i == 20:
-                    return "no image", 0
+                    return "no image", Y[i]
                 return super().__getitem__(i)
 
         params = {"iterator_train__num_workers": 1}

@@ -204,7 +204,7 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
         self.rule_ = rule
 
     def _calibrated_part(self, batches, n_samples=None):
-        """Return a rule, not closed, that has seen batches (X, y, sample_weight)."""
+        """Return a rule that has seen batches (X, y, sample_weight)."""
         check_is_fitted(self)
         self._validate_params()
         rule = self._rule()

@@ -8,7 +8,7 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 
-from ..inputs import SparseInputs, Stream, dataset_targets
+from ..inputs import SparseInputs, Stream
 from ..training import HELD_OUT, TrainingSet
 from ._deep import DeepEstimator
 from ._length import SearchedLength
@@ -160,7 +160,7 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
             )
         inputs = self._check_inputs(X, first, training=True)
         if y is None and inputs.kind == "dataset":
-            y = dataset_targets(X)
+            y = inputs.targets()
         if y is None:
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None."

@@ -27,7 +27,7 @@ from .._sets import SetMask
 from .._signatures import parameters_of
 from .._validation import changed_parameters
 from .._warnings import warn_caller, without_warnings
-from ..inputs import Inputs, Stream, check_pairs, dataset_targets
+from ..inputs import Inputs, Stream, check_pairs
 from ..training import TrainingSet, split_at_random, split_per_class
 from ._deep import DeepEstimator
 from ._length import LabelLength
@@ -181,7 +181,7 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
         """Return the inputs, the labels and the weights, without samples of weight zero."""
         inputs = self._check_inputs(X, reset, training=True)
         if y is None and inputs.kind == "dataset":
-            y = dataset_targets(X)
+            y = inputs.targets()
         elif isinstance(X, Dataset):
             check_pairs(X)
         if y is None:

@@ -329,7 +329,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return self
 
     def _calibrated_part(self, batches, n_samples=None):
-        """Return a rule, not closed, that has seen batches (X, y, sample_weight)."""
+        """Return a rule that has seen batches (X, y, sample_weight)."""
         check_is_fitted(self)
         self._check_parts()
         rule = self._rule()._begin(len(self.classes_))

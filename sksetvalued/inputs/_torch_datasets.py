@@ -33,6 +33,8 @@ class DatasetInputs(SampleInputs):
     """
 
     kind = "dataset"
+    #: Labels that items are compared with when they are read.
+    _stored = None
 
     def __init__(self, dataset, transform=None):
         if not hasattr(dataset, "__len__"):
@@ -65,6 +67,14 @@ class DatasetInputs(SampleInputs):
     def parts(self):
         return [*_told(self.dataset), self.indices]
 
+    def targets(self):
+        """Return the labels, as :func:`dataset_targets`.
+
+        Those of an attribute are compared with what items say whenever these are read.
+        """
+        self._stored = _agreed_targets(self.dataset)
+        return dataset_targets(self.dataset) if self._stored is None else _as_array(self._stored)
+
     def describe(self, position):
         return f"item {position} of {type(self.dataset).__name__}"
 
@@ -72,6 +82,11 @@ class DatasetInputs(SampleInputs):
         item = self.dataset[int(position)]
         if isinstance(item, tuple | list) and len(item) > 2:
             raise TypeError(parts_remedy(f"{self.describe(position)} has {len(item)} parts"))
+        if self._stored is not None and not _may_say(item, self._stored[position]):
+            raise ValueError(
+                f"{self.describe(position)} has the label {item[1]!r}, where the attribute that "
+                f"tells all labels has {self._stored[position]!r}: pass y, the labels to learn."
+            )
         # A namedtuple or list of one is a sample without its label.
         return item[0] if isinstance(item, tuple | list) else item
 
@@ -150,29 +165,31 @@ def dataset_targets(dataset):
     >>> dataset_targets(Subset(dataset, [3, 0])).tolist()
     [2, 3]
     """
-    targets = _stored_targets(dataset)
-    if targets is None or not _agree(dataset, targets):
+    targets = _agreed_targets(dataset)
+    if targets is None:
         targets = _without_tensors([_item_target(dataset, i) for i in range(len(dataset))])
     return _as_array(targets)
 
 
-def _agree(dataset, targets):
-    """Return whether some items have the labels that are stored, as far as they have any.
-
-    Those of items may be shares of all classes, but no indicators of several labels.
-    """
+def _agreed_targets(dataset):
+    """Return the labels that are stored; None if there are none, or some items say otherwise."""
+    targets = _stored_targets(dataset)
+    if targets is None:
+        return None
+    some = sorted({0, len(targets) // 2, len(targets) - 1} if len(targets) else ())
     with put_back():
-        for i in sorted({0, len(targets) // 2, len(targets) - 1} if len(targets) else ()):
-            item = dataset[int(i)]
-            if not _is_pair(item):
-                continue
-            if not _is_label(*_without_tensors([item[1]]), np.squeeze(targets[i])):
-                return False
-    return True
+        agree = all(_may_say(dataset[int(i)], targets[i]) for i in some)
+    return targets if agree else None
 
 
-def _is_label(label, target):
-    """Return whether the label of an item may be the one that is stored."""
+def _may_say(item, target):
+    """Return whether an item has the label that is stored, as far as it has any.
+
+    That of an item may be shares of all classes, but no indicators of several labels.
+    """
+    if not _is_pair(item):
+        return True
+    (label,), target = _without_tensors([item[1]]), np.squeeze(target)
     if isinstance(label, np.ndarray) and label.size == 1:
         label = label.reshape(-1)[0]
     if isinstance(label, str | Number | np.generic):

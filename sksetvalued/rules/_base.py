@@ -158,6 +158,16 @@ class SetRule(BaseEstimator):
 
     def _check_part(self, other):
         """Raise unless the other rule can be taken in."""
+        self._check_alike(other)
+        if self._closed or other._closed:
+            raise ValueError(
+                f"cannot merge {other!r} into {self!r}: the calibration of one of them is closed, "
+                "and what it saw is forgotten. Calibrate parts by partial_fit, announcing as "
+                "n_samples the number of samples of all parts together, or nothing."
+            )
+
+    def _check_alike(self, other):
+        """Raise unless the other rule is one of the same parameters, classes and prior."""
         self._check_is_fitted()
         if type(other) is not type(self):
             raise TypeError(f"cannot merge {other!r} into {self!r}: give rules of one class.")
@@ -171,12 +181,6 @@ class SetRule(BaseEstimator):
         if differing:
             raise ValueError(
                 f"cannot merge {other!r} into {self!r}: they differ in {', '.join(differing)}."
-            )
-        if self._closed or other._closed:
-            raise ValueError(
-                f"cannot merge {other!r} into {self!r}: the calibration of one of them is closed, "
-                "and what it saw is forgotten. Calibrate parts by partial_fit, announcing as "
-                "n_samples the number of samples of all parts together, or nothing."
             )
 
     @staticmethod
