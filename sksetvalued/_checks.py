@@ -57,8 +57,10 @@ def check_number(name, value, low, inclusive):
         raise TypeError(f"{name} must be a number, got {value!r}.")
     if isinstance(value, complex | np.complexfloating):
         raise TypeError(f"{name} must be a real number, got {value!r}.")
-    inside = value >= low if inclusive else value > low and value >= SMALLEST
-    if not (inside and value <= LARGEST):
+    # Half precision of NumPy would take the bounds for its own, which are infinite.
+    number = value.item() if isinstance(value, np.generic) else value
+    inside = number >= low if inclusive else number > low and number >= SMALLEST
+    if not (inside and number <= LARGEST):
         bound = "at least" if inclusive else "above"
         raise ValueError(
             f"{name} must be finite and {bound} {low}, got {value!r:.50} in single precision."

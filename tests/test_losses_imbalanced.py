@@ -327,3 +327,10 @@ def test_a_true_class_out_of_question_has_a_finite_focal_gradient():
     scores = torch.tensor([[-torch.inf, 2.0, 1.0]], requires_grad=True)
     FocalLoss()(scores, torch.tensor([0])).backward()
     assert scores.grad.isfinite().all()
+
+
+@pytest.mark.filterwarnings("error")
+def test_numbers_in_half_precision_are_numbers():
+    assert FocalLoss(np.float16(2)).gamma == 2
+    with pytest.raises(ValueError, match="^gamma must be finite"):
+        FocalLoss(np.float16(np.inf))

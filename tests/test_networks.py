@@ -12,6 +12,7 @@ from torch import nn
 from sksetvalued.networks import (
     MLP,
     ChannelStatistics,
+    ConvNet,
     CosineHead,
     DenseNet,
     backbone_names,
@@ -529,15 +530,34 @@ def test_cosines_of_zero_features_have_moderate_gradients():
     assert features.grad.abs().max() < 4
 
 
+@pytest.mark.parametrize("integer", [np.uint8, np.int16, int])
+def test_widths_of_any_integer_type_add_up(integer):
+    x = torch.zeros(2, 1, 8, 8)
+    for network in (
+        MLP((1, 8, 8), (integer(120), integer(200)), skip=True),
+        ConvNet((1, 8, 8), (integer(128),)),
+        DenseNet((1, 8, 8), integer(10), integer(100), integer(120)),
+    ):
+        assert network(x).shape == (2, network.n_features)
+
+
 @pytest.mark.parametrize(
-    ("make", "name"),
+    ("build", "said"),
     [
-        (lambda: MLP((6,), hidden=8), "hidden"),
-        (lambda: MLP((6,), hidden=(8.5,)), "hidden"),
-        (lambda: MLP((6,), hidden=(0,)), "hidden"),
-        (lambda: DenseNet((3, 8, 8), depth=7, growth=0), "growth"),
+        (lambda: MLP((6,), hidden=8), "^hidden must be a sequence"),
+        (lambda: MLP((6,), hidden=(8.5,)), "^a width in hidden must be an integer"),
+        (lambda: MLP((6,), hidden=(0,)), "^a width in hidden must be at least 1"),
+        (lambda: MLP((6,), iter((8, 4))), "^hidden must be a sequence"),
+        (lambda: ConvNet((1, 8, 8), 8), "^widths must be a sequence"),
+        (lambda: ConvNet((1, 8, 8), (4.5,)), "^a width in widths must be an integer"),
+        (lambda: ConvNet((1, 8, 8), ()), "^widths must hold"),
+        (lambda: ConvNet((1, 8, 8), np.array([4, 0])), "^a width in widths must be at least 1"),
+        (lambda: DenseNet((3, 8, 8), depth=7, growth=0), "^growth must be at least 1"),
+        (lambda: DenseNet((1, 8, 8), 10.0), "^depth must be an integer"),
+        (lambda: DenseNet((1, 8, 8), 9), "^depth must be 4 more"),
+        (lambda: DenseNet((1, 8, 8), 10, 4, 0), "^stem_width must be at least 1"),
     ],
 )
-def test_sizes_of_layers_are_positive_integers(make, name):
-    with pytest.raises((TypeError, ValueError), match=name):
-        make()
+def test_sizes_of_layers_are_positive_integers(build, said):
+    with pytest.raises((TypeError, ValueError), match=said):
+        build()

@@ -737,3 +737,40 @@ def test_more_folds_than_samples_of_a_class_are_named_with_a_remedy():
         PlugInClassifier(GaussianNB(), AverageK(2)).fit(X, y)
     folds = KFold(5, shuffle=True, random_state=0)
     PlugInClassifier(GaussianNB(), AverageK(2), cv=folds).fit(X, y)
+
+
+def test_fit_parameters_of_a_classifier_that_is_fitted_are_refused(digits):
+    X, y = digits[:2]
+    model = PlugInClassifier(GaussianNB().fit(X, y), AverageK(2), cv="prefit")
+    with pytest.raises(TypeError, match="fit takes no sample_weights: leave that out"):
+        model.fit(X, y, sample_weights=np.ones(len(y)))
+
+
+class ListsItsClasses(ClassifierMixin, BaseEstimator):
+    def fit(self, X, y):
+        self.model_ = GaussianNB().fit(X, y)
+        self.classes_ = self.model_.classes_.tolist()
+        return self
+
+    def predict_proba(self, X):
+        return self.model_.predict_proba(X)
+
+    def predict(self, X):
+        return self.model_.predict(X)
+
+
+def test_classes_may_be_a_list(digits):
+    X, y = digits[:2]
+    model, plain = (
+        PlugInClassifier(inner, AverageK(2)).fit(X, y)
+        for inner in (ListsItsClasses(), GaussianNB())
+    )
+    assert model.rule_.threshold_ == plain.rule_.threshold_
+
+
+def test_the_number_of_folds_that_is_advised_can_be_made():
+    X, y = load_iris(return_X_y=True)
+    X, y = X[::40], np.arange(4)
+    with pytest.raises(ValueError, match=r"use cv=KFold\(4, shuffle=True\)"):
+        PlugInClassifier(GaussianNB(), AverageK(2)).fit(X, y)
+    PlugInClassifier(GaussianNB(), AverageK(2), cv=KFold(4, shuffle=True)).fit(X, y)

@@ -177,7 +177,19 @@ class TestNormalization:
             assert network.normalize.mean.flatten()[0].item() == pytest.approx(mean)
 
     @pytest.mark.parametrize(
-        "value", [(0, -1), (0, 0), (0,), 3, ((0, 1), 1), "none", ("a", "b"), (np.nan, 1)]
+        "value",
+        [
+            (0, -1),
+            (0, 0),
+            (0,),
+            3,
+            ((0, 1), 1),
+            "none",
+            ("a", "b"),
+            (np.nan, 1),
+            (0, np.inf),
+            (0, 1e-46),
+        ],
     )
     def test_other_values_are_refused(self, value):
         with pytest.raises(ValueError, match="normalization must be None, 'imagenet' or a pair"):

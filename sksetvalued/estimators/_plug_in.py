@@ -148,7 +148,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             such samples; an iterable of splits, and a `PredefinedSplit`, count them.
         **fit_params : dict
             Passed to ``estimator.fit``, and `groups` to the splitter `cv`; by metadata routing
-            where it is enabled.
+            where it is enabled. None with ``cv="prefit"``.
 
         Returns
         -------
@@ -163,6 +163,11 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             If a parameter has a wrong value.
         """
         self._check_parts()
+        if self._is_prefit() and fit_params:
+            raise TypeError(
+                f"estimator={self.estimator!r} is fitted already, and nothing else is, so that "
+                f"fit takes no {', '.join(sorted(fit_params))}: leave that out."
+            )
         with undone_if_raised(self):
             if self._is_prefit():
                 return self._fit_prefit(X, y, sample_weight)
@@ -591,9 +596,10 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         if isinstance(self.cv, bool) or n_folds < 2:
             raise ValueError(f"cv={self.cv!r} must be at least 2 to be a number of folds.")
         if n_folds > most:
+            fewer = min(n_folds, len(y))
             raise ValueError(
                 f"cv={self.cv} makes {n_folds} folds of each class, but the largest has {most} "
-                f"samples: use cv=KFold({n_folds}, shuffle=True), which does not look at classes."
+                f"samples: use cv=KFold({fewer}, shuffle=True), which does not look at classes."
             )
 
     def _out_of_fold_scores(self, X, y, folds, fit_params):
@@ -615,7 +621,9 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return _safe_split(self.estimator, X, None, rows, train)[0]
 
     def _scores_of_all_classes(self, model, X):
-        return self._scores(model, X, self._columns(model.classes_), len(self.classes_))
+        return self._scores(
+            model, X, self._columns(np.asarray(model.classes_)), len(self.classes_)
+        )
 
     def _scores_of_seen(self, model, X, rows, n_models):
         """Return scores of samples that one of some models was trained on, and their rows."""

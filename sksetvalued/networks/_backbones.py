@@ -1,7 +1,7 @@
 """The built-in backbones: from a sample to a vector of features."""
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import nn
@@ -11,6 +11,15 @@ from .._checks import check_positive_integer
 from ..inputs import SparseRows
 from ._random import EMPTY, Dropout, RectifiedDropout, drawn
 from ._rows import BesideRows, RowLinear
+
+
+def _checked_widths(name, widths):
+    """Return numbers of units or channels as integers of Python, whose sums do not overflow."""
+    if not isinstance(widths, Iterable) or isinstance(widths, Iterator):  # which ends once
+        raise TypeError(f"{name} must be a sequence of widths, such as (256,), got {widths!r}.")
+    for width in widths:
+        check_positive_integer(f"a width in {name}", width)
+    return tuple(map(int, widths))
 
 
 class MLP(nn.Sequential):
@@ -41,12 +50,7 @@ class MLP(nn.Sequential):
     """
 
     def __init__(self, input_shape, hidden=(256,), dropout=0.0, generator=None, skip=False):
-        if not isinstance(hidden, Iterable):
-            raise TypeError(
-                f"hidden must be a sequence of widths, such as (256,), got {hidden!r}."
-            )
-        for width in hidden:
-            check_positive_integer("a width in hidden", width)
+        hidden = _checked_widths("hidden", hidden)
         layers = [nn.Flatten()] if len(input_shape) > 1 else []
         width = torch.Size(input_shape).numel()
         for n_units in hidden:
@@ -112,8 +116,9 @@ class ConvNet(nn.Module):
     def __init__(self, input_shape, widths=(32, 64, 128), dropout=0.0, generator=None):
         super().__init__()
         check_image_shape(input_shape, "convnet")
-        if not widths or min(widths) < 1:
-            raise ValueError(f"widths must hold numbers of channels, got {tuple(widths)!r}.")
+        widths = _checked_widths("widths", widths)
+        if not widths:
+            raise ValueError("widths must hold numbers of channels, got none.")
         stages = []
         n_channels, size = input_shape[0], min(input_shape[1:])
         for width in widths:
@@ -198,9 +203,12 @@ class DenseNet(nn.Module):
     ):
         super().__init__()
         check_image_shape(input_shape, "densenet40_40", min_size=4)
+        sizes = {"depth": depth, "growth": growth, "stem_width": stem_width}
+        for name, value in sizes.items():
+            check_positive_integer(name, value)
+        depth, growth, stem_width = map(int, sizes.values())
         if depth < 7 or (depth - 4) % 3:
             raise ValueError(f"depth must be 4 more than a multiple of 3, got {depth!r}.")
-        check_positive_integer("growth", growth)
         layers = OrderedDict()
         layers["stem"] = _conv(input_shape[0], stem_width, 3, generator)
         n_channels = stem_width

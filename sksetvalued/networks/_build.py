@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from .._checks import LARGEST, SMALLEST
 from ..inputs import WIDE, ChannelStatistics, ColumnStatistics
 from ._backbones import MLP
 from ._heads import HEADS
@@ -137,11 +138,14 @@ def asked_normalization(normalization, form, measured):
     except (TypeError, ValueError):
         pair = ()
     sizes = {1, form[0], N_COLOURS} if form[0] == 1 else {1, form[0]}
-    fits = all(part.ndim == 1 and len(part) in sizes for part in pair)
-    if len(pair) != 2 or not fits or not np.isfinite(pair[0]).all() or not (pair[1] > 0).all():
+    fits = all(
+        part.ndim == 1 and len(part) in sizes and (np.abs(part) <= LARGEST).all() for part in pair
+    )
+    if len(pair) != 2 or not fits or not (pair[1] >= SMALLEST).all():
         raise ValueError(
-            "normalization must be None, 'imagenet' or a pair (mean, std) of numbers, or of one "
-            f"number for each of the {form[0]} channels, std > 0, got {normalization!r}."
+            "normalization must be None, 'imagenet' or a pair (mean, std) of numbers of single "
+            f"precision, or of one number for each of the {form[0]} channels, std > 0, got "
+            f"{normalization!r}."
         )
     return tuple(tuple(part.tolist()) for part in pair)
 
