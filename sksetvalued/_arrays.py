@@ -14,8 +14,8 @@ from sklearn.utils.multiclass import check_classification_targets
 
 #: What to say of targets of several columns.
 SEVERAL_LABELS = (
-    "Several labels per sample are for SparseTopClassifier, and for metrics such as f1_score of "
-    "scikit-learn."
+    "Several labels per sample are for SparseTopClassifier, and what it predicts is for metrics "
+    "such as f1_score of scikit-learn, as by scoring='f1_micro'."
 )
 
 #: What labels are, by the kind of a dtype.

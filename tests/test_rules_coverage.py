@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-from sksetvalued.rules import AverageError, AverageK, _conformal
+from sksetvalued.rules import AverageError, AverageK, PointwiseError, _conformal
 from sksetvalued.rules._conformal import samples_missing
 
 ALPHAS = (0.1, 0.2, 0.25, 0.3, 0.35, 0.5, 0.7)
@@ -376,3 +376,13 @@ def test_shares_that_are_no_decimals_need_as_many_samples_as_they_say(coverage, 
     assert threshold == 0.5
     with pytest.warns(UserWarning, match="Samples missing: 1"):
         rule.fit(scores[1:], y[1:])
+
+
+@pytest.mark.parametrize("rule", [AverageError(0.95), PointwiseError(0.9)])
+def test_an_error_that_looks_like_a_coverage_is_warned_of(rule):
+    p = np.random.default_rng(0).dirichlet(np.ones(3), 60)
+    said = rf"error={rule.error} asks for a coverage of .* only: .* {rule.error:.0%}".replace(
+        "%", " %"
+    )
+    with pytest.warns(UserWarning, match=said):
+        rule.fit(p, p.argmax(1))

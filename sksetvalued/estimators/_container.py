@@ -69,7 +69,7 @@ def _header(data):
         raise struct.error("it is truncated" if data else "it is empty")
     (size,) = struct.unpack_from("<Q", data)
     if size > len(data) - 8:
-        raise struct.error("it is truncated")
+        raise struct.error("it is truncated, or a file of another library, as of joblib or skops")
     text = data[8 : 8 + size]
     _check_size(text)
     try:

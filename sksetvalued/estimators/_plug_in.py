@@ -384,9 +384,10 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self._check_parts()
         new, old = self._rule(), self.rule_
         if type(new) is not type(old) or changed_parameters(new, old):
+            given = "X, y" if getattr(new, "requires_y", True) else "X"
             warn_caller(
                 f"rule={new!r} was set after the calibration of {old!r}, which is still in use: "
-                "call calibrate(X, y), which leaves the classifier as it is.",
+                f"call calibrate({given}), which leaves the classifier as it is.",
                 UserWarning,
             )
         return old

@@ -82,6 +82,7 @@ class SetSizeDisplay:
             which are sums of weights where it was fitted with weights.
         sample_weight : array-like of shape (n_samples,), optional
         name : str, optional
+            The default is the class of the classifier.
         ax : matplotlib Axes, optional
         **kwargs : dict
             Passed to ``ax.bar``.
@@ -99,7 +100,7 @@ class SetSizeDisplay:
             class_counts=class_counts,
             labels=model.classes_,
             sample_weight=sample_weight,
-            name=name,
+            name=type(model).__name__ if name is None else name,
             ax=ax,
             **kwargs,
         )

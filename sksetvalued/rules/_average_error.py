@@ -41,7 +41,8 @@ class AverageError(SetRule):
     Parameters
     ----------
     error : float
-        Share of samples whose set may miss the true class, in (0, 1).
+        Share of samples whose set may miss the true class, in (0, 1). Where the classifier errs
+        less often than that, some sets are empty, and they cover less than its labels alone.
     objective : {"micro", "macro"}, default="micro"
         What is ranked: p_y(x), for the smallest sets of a given coverage over samples, or
         p_y(x)/prior_y [4]_, for the smallest sets of a given coverage averaged over classes.

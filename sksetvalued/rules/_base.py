@@ -16,9 +16,12 @@ from .._validation import (
     check_weights,
     undone_if_raised,
 )
+from .._warnings import warn_caller
 
 #: One that is smaller would take more samples than can be counted.
 SMALLEST_ERROR = 1e-12
+#: Errors above this are taken for coverages by mistake.
+MOST_ASKED = 0.75
 
 #: Rounding may leave log-probabilities this far above 0.
 LARGEST_LOG = 1e-3
@@ -443,7 +446,14 @@ def class_prior(prior, n_classes, y=None, sample_weight=None):
 
 
 def check_error(error):
-    """Raise unless `error` is a number in (0, 1)."""
+    """Raise unless `error` is a number in (0, 1); warn where it looks like a coverage."""
     check_real("error", error, "(0, 1)", "error=0.1 asks for a coverage of 90 %")
     if error < SMALLEST_ERROR:
         raise ValueError(f"error must be at least {SMALLEST_ERROR}, got {error}; raise it.")
+    if error > MOST_ASKED:
+        coverage = 1 - float(error)
+        warn_caller(
+            f"error={error} asks for a coverage of {100 * coverage:.3g} % only: for one of "
+            f"{100 * float(error):.3g} % give error={coverage:.3g}.",
+            UserWarning,
+        )

@@ -90,7 +90,8 @@ def resolve_device(device):
     except (AssertionError, OverflowError, RuntimeError, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0].split(". ")[0]  # torch goes on at length
         raise ValueError(
-            f"device={device!r} cannot be used: {reason}. Use 'auto', 'cpu' or 'cuda'."
+            f"device={device!r} cannot be used: {reason}. Use 'auto', or a device that is here, "
+            "such as 'cpu'."
         ) from error
     return _own_gpu() if str(resolved) == "cuda" else str(resolved)
 
