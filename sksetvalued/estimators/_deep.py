@@ -776,8 +776,9 @@ class DeepEstimator(TakesSamples, BaseEstimator):
             yield scores
 
     def _check_scores(self, scores, start):
-        if np.isfinite(scores.sum()):  # faster than to look at each
-            return
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(scores.sum()):  # faster than to look at each
+                return
         bad = np.isnan(scores).reshape(len(scores), -1).any(1)
         if bad.any():
             raise ValueError(

@@ -54,14 +54,14 @@ weight_decay : float or None, default=None
     convolutional network and for models of Hugging Face with their weights, and 0.2 for others
     on images; otherwise the optimizer's own default.
 lr_schedule : None, str, sequence of int, dict or callable, default="auto"
-    "averaged" is a constant rate after a warm-up of 50 updates, with averaged weights, which are
-    as good after any epoch as those of a falling rate after the last; a rate that a callback sets
-    meanwhile stays. "cosine" and "one_cycle" are those
-    of torch. "auto" is "averaged" for perceptrons on tables, "one_cycle" for the small
-    convolutional network and models of Hugging Face with their weights, "cosine" for others. A
-    sequence holds the epochs, as integers, after which the rate is divided by ten; a dict, the
-    arguments of torch's ``MultiStepLR``; a callable maps the optimizer to a torch scheduler. An
-    ``LRScheduler`` among the callbacks takes the place of "auto".
+    "averaged" is a constant rate after a warm-up of 50 updates, with averaged weights, which
+    are as good after any epoch as those of a falling rate after the last; a rate that a
+    callback sets meanwhile stays. "cosine" and "one_cycle" are those of torch. "auto" is
+    "averaged" for perceptrons on tables, "one_cycle" for the small convolutional network and
+    models of Hugging Face with their weights, "cosine" for others. A sequence holds the epochs,
+    as integers, after which the rate is divided by ten; a dict, the arguments of torch's
+    ``MultiStepLR``; a callable maps the optimizer to a torch scheduler. An ``LRScheduler``
+    among the callbacks takes the place of "auto".
 validation_fraction : float in (0, 1), default=None
     Share of each class held out to monitor the training; the best epoch is kept. A class of one
     sample is trained on. Where `max_epochs` is found, it is the share held out for that.
