@@ -253,6 +253,7 @@ def test_set_sizes_from_an_estimator(fitted):
     np.testing.assert_array_equal(
         display.sizes, model[-1].predict_set(model[0].transform(X)).sum(1)
     )
+    assert display.name == "PlugInClassifier"
     by_group = SetSizeDisplay.from_estimator(model, X, y, class_counts=[5] * 5 + [500] * 5)
     assert len(by_group.ax_.containers) == 2
 

@@ -73,7 +73,7 @@ class DatasetInputs(SampleInputs):
         Those of an attribute are compared with what items say whenever these are read.
         """
         self._stored = _agreed_targets(self.dataset)
-        return dataset_targets(self.dataset) if self._stored is None else _as_array(self._stored)
+        return _targets_of(self.dataset, self._stored)
 
     def describe(self, position):
         return f"item {position} of {type(self.dataset).__name__}"
@@ -165,10 +165,14 @@ def dataset_targets(dataset):
     >>> dataset_targets(Subset(dataset, [3, 0])).tolist()
     [2, 3]
     """
-    targets = _agreed_targets(dataset)
-    if targets is None:
-        targets = _without_tensors([_item_target(dataset, i) for i in range(len(dataset))])
-    return _as_array(targets)
+    return _targets_of(dataset, _agreed_targets(dataset))
+
+
+def _targets_of(dataset, stored):
+    """Return the labels that are stored, or those of the items where there are none."""
+    if stored is None:
+        stored = _without_tensors([_item_target(dataset, i) for i in range(len(dataset))])
+    return _as_array(stored)
 
 
 def _agreed_targets(dataset):
