@@ -40,7 +40,8 @@ def calibrate(model, X, y=None, sample_weight=None, n_samples=None):
     Returns
     -------
     model : fitted estimator
-        The one given.
+        The one given. A model in a `FrozenEstimator` is shared by all clones, and is calibrated
+        for all of them.
 
     Raises
     ------

@@ -6,8 +6,8 @@ import re
 import warnings
 from contextvars import ContextVar
 
-#: Code of this package, and of the loop that calls it back.
-OWN = (f"{__package__}.", "skorch.")
+#: Code of this package, and of the loop and the modules that call it back.
+OWN = (f"{__package__}.", "skorch.", "torch.nn.modules.")
 
 #: Patterns of the warnings that are left out.
 _muted = ContextVar("muted", default=())

@@ -602,7 +602,7 @@ def test_an_interrupt_while_a_callback_scores_is_no_early_stop(tmp_path):
     # A shell lets what it runs in the background ignore the signal.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with pytest.warns(ConvergenceWarning, match="interrupted after 2 of 4"):
+        with pytest.warns(ConvergenceWarning, match="interrupted in epoch 2 of 4"):
             clf.fit(X, y, checkpoint=tmp_path)
     finally:
         signal.signal(signal.SIGINT, before)

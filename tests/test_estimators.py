@@ -554,7 +554,7 @@ def test_an_interrupt_keeps_the_best_epoch_and_says_so(data):
 
     X, y = data
     clf = fast(BOTH[0], max_epochs=10, validation_fraction=0.25, callbacks=[Interrupt()])
-    with pytest.warns(Warning, match=r"interrupted after 4 of 10 epochs.*best epoch"):
+    with pytest.warns(Warning, match=r"interrupted in epoch 4 of 10.*best epoch"):
         clf.fit(X, y)
     assert clf.predict_set(X).shape == (len(X), N_CLASSES)
 

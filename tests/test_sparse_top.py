@@ -740,7 +740,7 @@ def test_a_search_that_is_interrupted_keeps_the_best_epoch(data):
                 raise KeyboardInterrupt
 
     clf = quick(max_epochs="auto", size="threshold", callbacks=[Interrupt()])
-    with pytest.warns(ConvergenceWarning, match="interrupted after 4 of 80 epochs.*best"):
+    with pytest.warns(ConvergenceWarning, match="interrupted in epoch 4 of 80.*best"):
         clf.fit(*data)
     # It is the network of the search, which is monitored: no other was trained after it.
     assert "valid_micro_f1" in clf.history_[0]

@@ -13,6 +13,7 @@ from ..rules._size import MOST_SEEN
 from ._docs import with_training_parameters
 from ._labels import MIXTURE_CONSTRAINTS, DeepSetClassifier
 from ._plain_state import PlainState
+from ._threshold import SetsThreshold
 
 #: Weight of the candidates in the two-head loss.
 ALPHA = 0.1
@@ -28,7 +29,7 @@ EPOCHS_ALIKE = 150
 
 
 @with_training_parameters
-class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
+class AverageKClassifier(PlainState, SetsThreshold, DeepSetClassifier, rule=AverageK):
     """Deep classifier that returns sets of k classes on average.
 
     A sample that is easy gets a small set, an ambiguous one a large set: classes are in the set
@@ -198,29 +199,9 @@ class AverageKClassifier(PlainState, DeepSetClassifier, rule=AverageK):
         self._calibrate_inputs(inputs, self._check_weights(sample_weight, len(inputs)))
         return self
 
-    def _calibrate_inputs(self, inputs, sample_weight=None):
-        rule = self._rule()
-        self._feed(rule, inputs, sample_weight, len(inputs))
-        self.rule_ = rule
-
-    def _calibrated_part(self, batches, n_samples=None):
-        """Return a rule that has seen batches (X, y, sample_weight)."""
-        check_is_fitted(self)
-        self._validate_params()
-        rule = self._rule()
-        for X, _, sample_weight in batches:
-            inputs = self._check_inputs(X)
-            weight = self._check_weights(sample_weight, len(inputs), complete=False)
-            self._feed(rule, inputs, weight, n_samples)
-        return rule
-
-    def _feed(self, rule, inputs, sample_weight, n_samples=None):
-        start = 0
+    def _iter_thresholded(self, inputs):
         for scores in self._iter_scores(inputs):
-            stop = start + len(scores)
-            weight = None if sample_weight is None else sample_weight[start:stop]
-            rule.partial_fit(self._log_proba(scores), sample_weight=weight, n_samples=n_samples)
-            start = stop
+            yield self._log_proba(scores)
 
     _loss_parameters = ("alpha", "cross_entropy", "ranks", "label_smoothing")
 

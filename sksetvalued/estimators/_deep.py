@@ -434,7 +434,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
             self.batch_size, train.n_whole, self._recipe
         )
         if epochs is None:
-            n_batches = training.count_batches(len(train), self.batch_size_)
+            n_batches = train.n_batches(self.batch_size_)
             length = training.most_epochs if resume == "search" else self._recipe.epochs
             epochs = length(n_batches)
         continued = resume in ("warm_start", "partial_fit") and hasattr(self, "net_")
@@ -647,7 +647,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         self._log_class_weight = None if weight is None else weight.numpy()
         self._label_smoothing = float(criterion.label_smoothing)
         self._smoothed_towards = criterion.smoothed_towards
-        n_batches = len(training.make_batches(train, self.batch_size_, generator))
+        n_batches = train.n_batches(self.batch_size_)
         monitor, options = self._monitor(valid, resume), self._options(resume, math.ceil(epochs))
         net = training.make_net(
             module, criterion, train.inputs, monitor, n_batches, options, generator
@@ -740,7 +740,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         epoch = getattr(best, "best_epoch_", None)
         kept = f"the best epoch so far, {epoch}, is kept" if epoch else "the last state is kept"
         warn_caller(
-            f"Training was interrupted after {n_epochs} of {epochs} epochs; {kept}.",
+            f"Training was interrupted in epoch {n_epochs} of {epochs}; {kept}.",
             ConvergenceWarning,
         )
 

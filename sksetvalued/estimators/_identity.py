@@ -219,6 +219,7 @@ def digest(*parts):
 
 def _update(whole, part):
     if isinstance(part, list):
+        whole.update(b"[%d:" % len(part))
         for item in part:
             _update(whole, item)
     elif is_lazy(part):
@@ -235,4 +236,5 @@ def _update(whole, part):
         for start in range(0, len(part), ROWS_AT_ONCE):
             whole.update(np.ascontiguousarray(part[start : start + ROWS_AT_ONCE]).tobytes())
     else:
-        whole.update(str(part).encode())
+        text = str(part).encode()
+        whole.update(b"%d:" % len(text) + text)

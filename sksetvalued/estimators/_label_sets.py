@@ -65,7 +65,9 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
             kept = self._begin_fit(inputs, target, resume, checkpoint)
             held = self._fit_parts(inputs, y, weight, resume, kept)
             if held is not None:
-                self._calibrate(inputs.subset(held), None if weight is None else weight[held])
+                self._calibrate_inputs(
+                    inputs.subset(held), None if weight is None else weight[held]
+                )
             else:
                 self._forget_threshold()
             self._close_checkpoint(kept)
@@ -118,7 +120,7 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
             data = self._training_set(inputs, y, weight, np.arange(y.shape[0]), True)
             self._train(data, None, self._n_outputs, 1, resume="partial_fit")
             if self._uses_threshold():
-                self._calibrate(inputs, weight)
+                self._calibrate_inputs(inputs, weight)
             else:
                 self._forget_threshold()
         return self
@@ -257,7 +259,7 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
     def _as_of(self, net, inputs):
         model = super()._as_of(net, inputs)
         if self._uses_threshold():
-            model._calibrate(inputs, None)
+            model._calibrate_inputs(inputs, None)
         return model
 
     def _labels_of(self, target):

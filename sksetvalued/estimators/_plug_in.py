@@ -8,8 +8,8 @@ import numpy as np
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.model_selection import PredefinedSplit, check_cv
+from sklearn.model_selection._search import BaseSearchCV
 from sklearn.model_selection._split import GroupsConsumerMixin
-from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, get_tags, indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.metaestimators import _safe_split, available_if
@@ -62,7 +62,9 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         cross-validation, after which the estimator is refitted on all samples. A float in (0, 1):
         from that share of each class, which the estimator is not trained on. "prefit":
         `estimator` is fitted already and stays as it is; `fit` calibrates the rule on its
-        samples, which it must not have been trained on. None: 5, or 0.2 for a rule that promises
+        samples, which it must not have been trained on. An iterable of splits, or a
+        `PredefinedSplit`, holds positions of the samples of this very fit: it is not for searches.
+        None: 5, or 0.2 for a rule that promises
         something of new samples, which cross-validation cannot. A matrix of kernels or distances
         takes no share.
 
@@ -190,13 +192,8 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         else:
             train, rows = self._split(target, share)
         self.estimator_ = self._fit_estimator(X, y, train, fit_params)
-        if not hasattr(self.estimator_, "classes_"):
-            raise TypeError(
-                f"estimator must be a classifier, but {type(self.estimator).__name__} has no "
-                "classes_ after fit."
-            )
         # A frozen classifier may know more, and one that learns from unlabelled samples fewer.
-        self.classes_ = np.asarray(self.estimator_.classes_)
+        self.classes_ = _classes_of(self.estimator_)
         target = self._columns(y)
         self.class_counts_ = np.bincount(
             target[train],
@@ -297,7 +294,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             "sklearn.frozen.FrozenEstimator.",
         )
         self.estimator_ = self.estimator
-        self.classes_ = np.asarray(self.estimator.classes_)
+        self.classes_ = _classes_of(self.estimator)
         self._copy_attributes("n_features_in_", "feature_names_in_")
         vars(self).pop("class_counts_", None)
         inner, _ = unwrap(self.estimator)
@@ -569,11 +566,12 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         try:
             splits = list(cv.split(X, y, **split_params))
         except (TypeError, ValueError) as error:
-            raise type(error)(f"cv={self.cv!r} cannot split these samples: {error}") from error
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"cv={self.cv!r} cannot split these samples: {error}") from error
         if not splits:
             raise ValueError("cv holds no splits; a generator is used up by one fit: pass a list.")
         for number, fold in enumerate(splits):
-            train, test = (rows[rows >= 0] for rows in (place[part] for part in fold))
+            train, test = (_kept(place, part, number) for part in fold)
             if len(test) and not len(train):
                 raise ValueError(
                     f"fold {number} of cv trains on no sample, those whose sample_weight is "
@@ -657,8 +655,9 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
                 params["sample_weight"] = sample_weight
             else:
                 warn_caller(
-                    f"{type(self.estimator).__name__}.fit takes no sample_weight: the weights "
-                    "are used to calibrate the rule only. For a Pipeline enable metadata routing.",
+                    f"{type(self.estimator).__name__}.fit names no sample_weight: the weights "
+                    "are used to calibrate the rule only. For a Pipeline, or another classifier "
+                    "that is made of others, enable metadata routing.",
                     UserWarning,
                 )
         return params, split_params
@@ -692,9 +691,35 @@ def _may_score(estimator):
 
 def _takes_groups(estimator):
     """Return whether `fit` of a classifier has an argument `groups`, or hands any on to splits."""
-    kinds = [p.kind for p in signature(estimator.fit).parameters.values()]
-    hands_on = Parameter.VAR_KEYWORD in kinds and not isinstance(estimator, Pipeline)
+    if type(estimator).__module__.startswith("sklearn."):
+        hands_on = isinstance(estimator, BaseSearchCV)
+    else:
+        kinds = [p.kind for p in signature(estimator.fit).parameters.values()]
+        hands_on = Parameter.VAR_KEYWORD in kinds
     return hands_on or has_fit_parameter(estimator, "groups")
+
+
+def _kept(place, part, number):
+    """Return the places of the samples of a part of a fold, without those left out."""
+    try:
+        rows = place[part]
+    except IndexError as error:
+        raise ValueError(
+            f"fold {number} of cv holds what is no position among these {len(place)} samples "
+            f"({error}). Positions are those of the samples of this very fit: in a search or a "
+            "cross-validation set cv to a splitter or a number of folds."
+        ) from error
+    return rows[rows >= 0]
+
+
+def _classes_of(estimator):
+    """Return the labels of a fitted classifier."""
+    if not hasattr(estimator, "classes_"):
+        raise TypeError(
+            f"estimator must be a classifier, but {type(estimator).__name__} has no classes_ "
+            "after fit."
+        )
+    return np.asarray(estimator.classes_)
 
 
 def _average_size(rule, parts, weight):

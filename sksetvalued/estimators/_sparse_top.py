@@ -15,7 +15,6 @@ from .._checks import check_integer
 from .._masks import row_counts
 from .._predict import labels_of_sets
 from .._sets import collect_sets
-from .._warnings import without_warnings
 from ..inputs import Inputs
 from ..operators import sparse_top
 from ..rules import AverageK
@@ -24,6 +23,7 @@ from ._docs import with_training_parameters
 from ._label_sets import DeepLabelSetClassifier
 from ._marginals import label_proba, label_rank, link_of
 from ._plain_state import PlainState
+from ._threshold import SetsThreshold
 
 #: Margin of the projections where none is set, chosen in ``benchmarks/multilabel.md``.
 MARGIN = 4.0
@@ -64,7 +64,7 @@ def _first_in_order(scores, sizes):
 
 
 @with_training_parameters
-class SparseTopClassifier(PlainState, DeepLabelSetClassifier, rule=AverageK):
+class SparseTopClassifier(PlainState, SetsThreshold, DeepLabelSetClassifier, rule=AverageK):
     """Deep multi-label classifier whose outputs are sparse.
 
     The network scores every label. It is trained so that the projection of the scores on the
@@ -262,34 +262,17 @@ class SparseTopClassifier(PlainState, DeepLabelSetClassifier, rule=AverageK):
         self : object
         """
         check_is_fitted(self)
+        self._validate_params()
         inputs = self._check_inputs(X)
-        return self._calibrate(inputs, self._check_weights(sample_weight, len(inputs)))
-
-    def _calibrate(self, inputs, weight):
-        rule = self._rule()
-        self._feed(rule, inputs, weight, len(inputs))
-        self.rule_ = rule
+        self._calibrate_inputs(inputs, self._check_weights(sample_weight, len(inputs)))
         return self
 
-    def _calibrated_part(self, batches, n_samples=None):
-        """Return a rule, not closed, that has seen batches (X, y, sample_weight)."""
-        check_is_fitted(self)
-        rule = self._rule()
-        for X, _, sample_weight in batches:
-            inputs = self._check_inputs(X)
-            weight = self._check_weights(sample_weight, len(inputs), complete=False)
-            self._feed(rule, inputs, weight, n_samples)
-        return rule
+    # Samples may well have no label, or all.
+    _expected_warnings = "calibration sets are empty|every class is returned"
 
-    def _feed(self, rule, inputs, weight, n_samples):
-        start = 0
+    def _iter_thresholded(self, inputs):
         for scores, logits in self._iter_parts(inputs):
-            part = None if weight is None else weight[start : start + len(scores)]
-            rank = self._rank_scores(scores, logits)
-            # Samples may well have no label, or all.
-            with without_warnings("calibration sets are empty|every class is returned"):
-                rule.partial_fit(rank, sample_weight=part, n_samples=n_samples)
-            start += len(scores)
+            yield self._rank_scores(scores, logits)
 
     def _rule(self):
         return AverageK(self.average_size_)

@@ -66,7 +66,7 @@ class LearnsFromStreams:
         data = StreamSet(inputs, LabelIndex(self.classes_), weight)
         epochs = None if self.max_epochs == "auto" else self.max_epochs
         self._train(data, None, len(self.classes_), epochs, resume)
-        self._calibrate_inputs(inputs.head)
+        self._calibrate_on(inputs.head, None)
         return self
 
     def _check_stream_options(self, y, sample_weight, checkpoint):

@@ -98,6 +98,8 @@ def _locked_file(stem):
     try:
         yield file, partial
     finally:
+        if fcntl is None:
+            file.close()  # Windows removes no open file.
         with contextlib.suppress(FileNotFoundError):
             os.remove(partial)
         file.close()

@@ -70,7 +70,7 @@ def input_kind(X):
     shape = values.shape
     if tuple(shape) == (0,):
         raise ValueError(NO_SAMPLES)
-    if not shape and values.dtype.kind in "OSUV":
+    if not shape and getattr(values.dtype, "kind", "O") in "OSUV":
         _raise_of_type(X)
     if len(shape) == 1 and _holds_paths(X):
         return "path"

@@ -34,8 +34,8 @@ class Stream:
     ----------
     source : iterable
         Yields pairs (x, y), or what `keys` picks them from. It is iterated over anew for each
-        pass; a method `set_epoch` is called before. x is anything that a Dataset may return: a
-        vector or a list of numbers, an image, a dict of named parts.
+        pass; a method `set_epoch` is called before those of a training, from 0 on. x is anything
+        that a Dataset may return: a vector or a list of numbers, an image, a dict of named parts.
     classes : array-like of shape (n_classes,)
         All labels.
     class_counts : array-like of shape (n_classes,)

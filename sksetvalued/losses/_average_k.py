@@ -173,7 +173,8 @@ def _size_penalty(scores, k, beta, sample_weight):
     """Return beta (K_hat - k)^2, K_hat being the mean number of expected positives."""
     weights = _weights_like(scores, sample_weight)
     beta = 1 / scores.shape[1] if beta is None else beta
-    expected = (scores.sigmoid().sum(1) * weights).sum() / weights.sum()
+    total = weights.sum()
+    expected = (scores.sigmoid().sum(1) * weights).sum() / torch.where(total > 0, total, 1)
     return beta * (expected - k) ** 2
 
 

@@ -76,6 +76,13 @@ def counts_of_loss(class_counts):
     counts = check_class_counts(class_counts).detach().clone()
     if not counts.is_floating_point() or counts.is_meta:
         return counts
+    single = counts.float()
+    if not single.min() / single.sum() >= SMALLEST or single.sum() == torch.inf:
+        raise ValueError(
+            "class_counts must have a sum, and a smallest share of it, of single precision, got "
+            f"counts in [{counts.min():g}, {counts.max():g}]: divide them by their mean, or drop "
+            "the rarest classes."
+        )
     whole = (counts % 1 == 0) & (counts < LARGEST_WHOLE)
     return counts.long() if bool(whole.all()) else counts
 
@@ -296,6 +303,14 @@ class SetLoss(nn.Module):
         super().__init__()
         check_reduction(reduction)
         self.reduction = reduction
+
+    def _apply(self, fn, recurse=True):
+        # Counts that are no whole numbers move between devices, but keep their precision.
+        counts = self._buffers.get("class_counts")
+        super()._apply(fn, recurse)
+        if counts is not None and self.class_counts.dtype != counts.dtype:
+            self.class_counts = counts.to(self.class_counts.device)
+        return self
 
     @classmethod
     def from_estimator(cls, supplied, loss_params):

@@ -283,7 +283,7 @@ def _name(row):
 
 def _shortened(name, width):
     """Return a name without its middle where it is too long."""
-    return name if len(name) <= width else f"{name[: width // 2]}…{name[-(width - 1) // 2 :]}"
+    return name if len(name) <= width else f"{name[: width // 2]}…{name[-((width - 1) // 2) :]}"
 
 
 def _line(row, width):

@@ -2,11 +2,11 @@
 
 import inspect
 import re
-import warnings
 
 import torch
 from torch import nn
 
+from .._warnings import warn_caller
 from ..inputs import plain_sample
 from ._sources import is_built_in
 
@@ -225,10 +225,9 @@ def _warn_of_scores(body, n_features, n_classes):
         return
     attribute = all(part.isidentifier() for part in name.split("."))
     where = f"backbone.{name}" if attribute else "its last layer"
-    warnings.warn(
+    warn_caller(
         f"backbone ends in {what}: if these are scores of classes, a second classifier now stands "
         f"behind the first. Take {where} away, for example by putting torch.nn.Identity() in its "
         "place; the estimator adds the last layer.",
         UserWarning,
-        stacklevel=3,
     )

@@ -130,7 +130,9 @@ class Dropout(nn.Module):
 
 
 class RectifiedDropout(Dropout):
-    """Do what :class:`torch.nn.ReLU` and then :class:`Dropout` do, in one pass where a kernel can.
+    """Do to finite numbers what :class:`torch.nn.ReLU` and then :class:`Dropout` do.
+
+    It takes one pass where a kernel can.
 
     Parameters
     ----------

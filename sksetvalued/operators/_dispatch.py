@@ -35,13 +35,14 @@ import math
 import os
 import shutil
 import sysconfig
-import warnings
 import zlib
 from pathlib import Path
 
 import torch
 from torch._C import _functorch, _get_tracing_state, _len_torch_dispatch_stack
 from torch.autograd import forward_ad
+
+from .._warnings import warn_caller
 
 __all__ = ["instruction_set"]
 
@@ -191,11 +192,10 @@ def is_eager(tensor):
 @functools.cache
 def _warn_of_no_kernels():
     """Say once how to get kernels, where there are none and they would help."""
-    warnings.warn(
+    warn_caller(
         "sksetvalued runs without compiled kernels, several times slower on scores as many as "
         "these. Install a C++ compiler, then sksetvalued again (pip install --force-reinstall "
         "--no-deps --no-cache-dir sksetvalued); or set the environment variable "
         "SKSETVALUED_KERNELS=0 to do without and silence this.",
         RuntimeWarning,
-        stacklevel=3,
     )

@@ -58,7 +58,8 @@ class AverageError(SetRule):
         of ``coverage="micro"`` ("Interp-Q" [4]_); a class with too few samples to have one
         counts as zero. The promise becomes P(Y in set) >= 1 - 2 error, for much smaller sets.
     log_scores : bool, default=False
-        Whether scores are log-probabilities. The sets do not depend on it.
+        Whether scores are log-probabilities. The sets do not depend on it, but for the rounding
+        of a threshold that is interpolated.
 
     Attributes
     ----------

@@ -235,6 +235,12 @@ class SetRule(BaseEstimator):
 
     def _take(self, y_score, y, sample_weight, total):
         self._check_total(self.n_samples_seen_ + len(y_score), total)
+        if self.n_samples_seen_ and total is not None and total != self._announced:
+            raise ValueError(
+                f"n_samples={total} is announced, but n_samples={self._announced} was with the "
+                f"first {self.n_samples_seen_} samples: announce the number of all chunks "
+                "together from the first chunk on."
+            )
         weight = check_weights(sample_weight, len(y_score), complete=len(y_score) == total)
         y = None if y is None else check_class_indices(y, *y_score.shape)
         if y is None and self.requires_y:

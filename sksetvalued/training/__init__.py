@@ -1,6 +1,5 @@
 """Training with skorch; the only place that imports it."""
 
-from .._randomness import rng_state, seeded
 from ._callbacks import (
     bare_callback,
     check_movable,
@@ -69,10 +68,8 @@ __all__ = [
     "resolve_batch_size",
     "resolve_device",
     "resolve_optimizer",
-    "rng_state",
     "scheduler_of",
     "scorers_of_held_out",
-    "seeded",
     "silent_parameters",
     "split_at_random",
     "split_per_class",

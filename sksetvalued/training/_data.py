@@ -65,6 +65,10 @@ class TrainingSet(Dataset):
     def __len__(self):
         return len(self.inputs)
 
+    def n_batches(self, batch_size):
+        """Return the number of batches of an epoch."""
+        return count_batches(len(self), batch_size)
+
     def __getitem__(self, index):
         return self.__getitems__([index])
 
@@ -104,6 +108,9 @@ class StreamSet(TrainingSet):
         self.encode = encode
         self.class_weight = class_weight
 
+    def n_batches(self, batch_size):
+        return len(self) // min(batch_size, len(self))
+
     def __getitems__(self, indices):
         raise TypeError("a Stream has no training samples by position.")
 
@@ -120,7 +127,7 @@ class StreamSet(TrainingSet):
             generator=generator,
             **loader_params,
         )
-        return StreamBatches(loader, len(self))
+        return StreamBatches(loader, self.n_batches(batch_size))
 
     def _collate(self, triples):
         x, target = self.inputs.collate(triples)
@@ -131,13 +138,13 @@ class StreamSet(TrainingSet):
 class StreamBatches:
     """Iterate over an endless loader, as many whole batches an epoch as its samples make."""
 
-    def __init__(self, loader, n_samples):
+    def __init__(self, loader, n_batches):
         self.loader = loader
-        self.n_samples = n_samples
+        self.n_batches = n_batches
         self.going_on = None
 
     def __len__(self):
-        return self.n_samples // self.loader.batch_size
+        return self.n_batches
 
     def __iter__(self):
         if self.going_on is None:

@@ -494,6 +494,7 @@ class SetNet(NeuralNet):
         finally:
             self._set_training(False)
             self._processes, self._end = None, math.inf
+            self._held = {}, 0, 0  # of an interrupt amid a group of batches
             if keep is not None:
                 self.callbacks_.remove(("keep_state", keep))
 

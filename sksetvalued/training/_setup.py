@@ -310,8 +310,10 @@ def make_callbacks(monitor, n_updates, options):
 
 def scheduler_of(callbacks):
     """Return the first callback that schedules the learning rate, or None."""
-    bare = map(bare_callback, callbacks or ())
-    return next((c for c in bare if isinstance(c, LRScheduler)), None)
+    for callback in map(bare_callback, callbacks or ()):
+        if issubclass(callback if isinstance(callback, type) else type(callback), LRScheduler):
+            return callback
+    return None
 
 
 def _lr_schedule(lr_schedule, own, default):

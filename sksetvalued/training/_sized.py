@@ -24,6 +24,7 @@ class SizedLoss(nn.Module):
         super().__init__()
         self.loss = loss
         self.n_classes = n_classes
+        self.reduction = getattr(getattr(loss, "criterion", loss), "reduction", "mean")
         self.head = loss.head
         self.uses_index = loss.uses_index
         self.prior_exponent = loss.prior_exponent
@@ -43,7 +44,7 @@ class SizedLoss(nn.Module):
         loss = self.loss(scores, target, sample_weight=sample_weight, **extra)
         check_loss(self.loss, loss, scores)
         losses = F.cross_entropy(sizes.float(), size, reduction="none")
-        return loss + reduce_loss(losses, "mean", sample_weight)
+        return loss + reduce_loss(losses, self.reduction, sample_weight)
 
     def _split(self, output):
         return output[:, : self.n_classes], output[:, self.n_classes :]
