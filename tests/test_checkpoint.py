@@ -44,6 +44,7 @@ from torchvision.transforms import v2
 from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier, save
 from sksetvalued.estimators._checkpoint import tell_apart
 from sksetvalued.estimators._container import pack, unpack
+from sksetvalued.estimators._identity import digest
 from sksetvalued.losses import FocalLoss
 from sksetvalued.training import SetNet
 
@@ -370,6 +371,11 @@ def all_told():
     return {name: told(make(1)) for name, make in CODE.items()}
 
 
+def test_where_parts_end_is_told():
+    parts = [[1, 11], [11, 1], [111], [[1], 11], [[1, 11]], ["1", "1", "1"], [[], 1, 11]]
+    assert len({digest(each) for each in parts}) == len(parts)
+
+
 def test_code_is_told_by_what_it_holds():
     first = all_told()
     assert all_told() == first
@@ -591,7 +597,19 @@ def test_an_interrupted_fit_can_go_on(monkeypatch, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_interrupt_while_a_callback_scores_is_no_early_stop(tmp_path):
+class Stops:
+    def __call__(self, number, frame):
+        raise KeyboardInterrupt
+
+
+def stop(number, frame, how="by a function"):
+    raise KeyboardInterrupt(how)
+
+
+@pytest.mark.parametrize(
+    "handler", [signal.default_int_handler, stop, partial(stop, how="at once"), Stops()]
+)
+def test_an_interrupt_while_a_callback_scores_is_no_early_stop(handler, tmp_path):
     def interrupted(net, X, y=None):
         if len(net.history) == 2:
             signal.raise_signal(signal.SIGINT)
@@ -600,7 +618,7 @@ def test_an_interrupt_while_a_callback_scores_is_no_early_stop(tmp_path):
     callbacks = [EpochScoring(interrupted, name="interrupted", on_train=True)]
     clf = clone(PLAIN).set_params(callbacks=callbacks)
     # A shell lets what it runs in the background ignore the signal.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = signal.signal(signal.SIGINT, handler)
     try:
         with pytest.warns(ConvergenceWarning, match="interrupted in epoch 2 of 4"):
             clf.fit(X, y, checkpoint=tmp_path)

@@ -14,6 +14,9 @@ from sksetvalued.networks import build_network
 Z = np.random.default_rng(0).standard_normal((200, 6))
 Y = (Z[:, :3].argmax(1) + 3 * (Z[:, 3] > 0)).astype(int)
 
+#: Columns of which 80 % are zero, and the others about one.
+ZERO_INFLATED = np.where(np.quantile(Z, 0.8, axis=0) < Z, np.exp(0.3 * Z[::-1]), 0)
+
 
 def first_layer(X):
     """Return the layer that a perceptron of ours has for a table, without the cosines."""
@@ -43,10 +46,11 @@ def test_single_precision_suffices_for_means_up_to_ten_thousand_deviations():
     assert np.abs(first_layer(shifted)(shifted).numpy() - bent(Z)).max() < 2e-3
 
 
-@pytest.mark.parametrize("weight", [torch.arange(1, 201), torch.arange(200) % 4])
+@pytest.mark.parametrize("weight", [torch.arange(200) % 7 + 1, torch.arange(200) % 4])
 def test_weights_of_samples_enter_the_statistics(weight):
-    repeated = ArrayInputs(np.repeat(Z, weight.numpy(), axis=0)).statistics()
-    for one, other in zip(ArrayInputs(Z).statistics(weight), repeated, strict=True):
+    X = np.hstack([Z, np.exp(3 * Z), ZERO_INFLATED])
+    repeated = ArrayInputs(np.repeat(X, weight.numpy(), axis=0)).statistics()
+    for one, other in zip(ArrayInputs(X).statistics(weight), repeated, strict=True):
         torch.testing.assert_close(one, other)
 
 
@@ -55,6 +59,25 @@ def test_outliers_do_not_crush_the_rest_of_a_column():
     X = np.where(outliers[:, None], 1e4 * np.sign(Z), Z)
     assert (first_layer(X)(torch.from_numpy(X))[~outliers].std(0) > 0.1).all()
     assert (((X - X.mean(0)) / X.std(0))[~outliers].std(0) < 0.001).all()
+
+
+@pytest.mark.parametrize("unit", [1e-5, 1.0, 1e7])
+def test_amounts_are_taken_as_their_logarithms(unit):
+    X = unit * np.exp(3 * Z)
+    seen = first_layer(X)(torch.from_numpy(X)).numpy()
+    ordinary = np.abs(Z) < 1
+    for column, log, inside in zip(seen.T, Z.T, ordinary.T, strict=True):
+        assert np.corrcoef(column[inside], log[inside])[0, 1] > 0.999
+
+
+@pytest.mark.parametrize("outlier", [1e2, 1e4])
+def test_outliers_do_not_hide_what_differs_from_the_value_of_most(outlier):
+    X = ZERO_INFLATED.copy()
+    X[np.abs(Z) > 2] = outlier
+    seen = first_layer(X)(torch.from_numpy(X))
+    usual = torch.from_numpy((X > 0) & (X < 5))
+    for column, chosen, zero in zip(seen.T, usual.T, torch.from_numpy(X == 0).T, strict=True):
+        assert column[chosen].median() - column[zero].mean() > 0.1
 
 
 def test_a_network_of_dense_columns_sees_sparse_ones_alike():

@@ -529,6 +529,24 @@ def test_what_cannot_be_exported_is_refused_by_name(tmp_path):
     assert not path.exists()
 
 
+class CountsRows(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(64, 8)
+
+    def forward(self, x):
+        return self.linear(x.reshape(len(x), -1)).relu()
+
+
+def test_a_network_that_asks_for_the_length_of_a_batch_takes_any(tmp_path):
+    model = TopKClassifier(2, backbone=CountsRows(), max_epochs=1, random_state=0)
+    export(model.fit(X[:90], y[:90]), tmp_path / "model.pt2")
+    module = torch.export.load(tmp_path / "model.pt2").module()
+    for n in (1, 7):
+        sets, _ = module(torch.from_numpy(X[:n]).float())
+        assert np.array_equal(sets.numpy(), model.predict_set(X[:n]))
+
+
 @pytest.mark.parametrize("labels", ["M8[D]", "M8[ns]", "m8[D]"])
 def test_labels_that_are_no_numbers_or_strings_are_refused_before_any_work(
     tmp_path, monkeypatch, labels
@@ -549,9 +567,13 @@ def test_labels_that_are_no_numbers_or_strings_are_refused_before_any_work(
             export_it()
 
 
-@pytest.mark.parametrize("suffix", [".pt2", ".onnx"])
-def test_a_file_that_cannot_be_written_whole_stays_as_it_was(suffix, tmp_path):
+@pytest.mark.parametrize(("suffix", "in_parts"), [(".pt2", 0), (".onnx", 0), (".onnx", 1)])
+def test_a_file_that_cannot_be_written_whole_stays_as_it_was(
+    suffix, in_parts, tmp_path, monkeypatch
+):
     resource = pytest.importorskip("resource")
+    if in_parts:
+        monkeypatch.setattr("sksetvalued.deploy._files.LARGEST_ONNX", 0)
     path = tmp_path / f"model{suffix}"
     path.write_bytes(b"before")
     clf = TopKClassifier(k=2, max_epochs=1, random_state=0).fit(X[:90], y[:90])

@@ -17,6 +17,7 @@ from sksetvalued.losses import (
     SparseTopLoss,
 )
 from sksetvalued.operators import (
+    _dispatch,
     log_elementary_symmetric_polynomials,
     sparse_top,
     top_k_marginals,
@@ -134,6 +135,17 @@ def test_the_default_device_is_not_that_of_the_scores():
 
 
 SETS = torch.zeros(4, 6).scatter_(1, torch.tensor([[0, 4], [1, 5], [2, 2], [3, 0]]), 1)
+
+
+def test_want_of_kernels_is_told_once_where_the_package_was_called(monkeypatch):
+    monkeypatch.delenv("SKSETVALUED_KERNELS", raising=False)
+    monkeypatch.setattr(_dispatch, "kernels", None)
+    monkeypatch.setattr(_dispatch, "_LARGE", 1)
+    _dispatch._warn_of_no_kernels.cache_clear()
+    with pytest.warns(RuntimeWarning, match="without compiled kernels") as told:
+        losses = [SparsemaxLoss()(SCORES, SETS) for _ in range(2)]
+    assert [warning.filename for warning in told] == [__file__]
+    assert losses[0] == losses[1]
 
 
 IN_GRAPHS = {

@@ -402,6 +402,20 @@ def test_partial_fit_refuses_unseen_labels(data):
         fast(BOTH[0]).partial_fit(X, y)
 
 
+def test_a_promise_that_pieces_cannot_keep_is_refused_at_every_call(data):
+    X, y = data
+    clf = fast(BOTH[1]).partial_fit(X, y, classes=np.unique(y))
+    sets, said = clf.predict_set(X), []
+    for model in (fast(BOTH[1]), clf):
+        model.set_params(rule_params={"finite_sample": True, "max_size": 3})
+        with pytest.raises(ValueError) as refusal:
+            model.partial_fit(X, y, classes=np.unique(y))
+        said.append(str(refusal.value))
+    assert said[0] == said[1]
+    assert (clf.n_iter_, clf.class_counts_.sum()) == (1, len(y))
+    np.testing.assert_array_equal(clf.set_params(rule_params=None).predict_set(X), sets)
+
+
 def test_warm_start_continues_and_a_plain_fit_starts_anew(data):
     X, y = data
     warm = fast(BOTH[0], warm_start=True, max_epochs=2).fit(X, y).fit(X, y)

@@ -360,6 +360,13 @@ def test_lists_of_images_of_several_sizes_are_for_a_transform():
             image_inputs([images[0], pixels(*form, dtype=other), images[1]]).take([0, 1])
 
 
+def test_the_image_that_others_differ_from_is_named_in_subsets_too():
+    inputs = image_inputs([pixels(8, 9, 3)] * 5 + [pixels(10, 9, 3)] * 2)
+    assert inputs.sample_shape == (3, 8, 9)
+    with pytest.raises(ValueError, match=r"image 0 is of shape \(3, 8, 9\).*image 5 is of"):
+        inputs.subset([5, 6]).take([0])
+
+
 @pytest.mark.parametrize("transform", [None, v2.PILToTensor()])
 def test_any_sequence_of_images_is_a_list_of_them(transform):
     images = [Image.fromarray(pixels(8, 8, 3, seed=i)).convert("P") for i in range(6)]

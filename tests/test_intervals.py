@@ -149,6 +149,14 @@ def test_the_report_counts_the_classes_that_it_leaves_out():
     assert "\n... and 3 more classes, covered at least as often.\n" in str(report)
 
 
+def test_lines_of_a_report_are_as_wide_as_each_other():
+    y = np.array(["short", "a name of many words " * 4])[np.arange(6) % 2]
+    lines = str(SetReport.from_predictions(y, np.ones((6, 2), bool))).splitlines()
+    table = [line for line in lines if not line.startswith("Empty sets")]
+    assert len(table) == 5
+    assert len({len(line) for line in table}) == 1
+
+
 def test_the_report_says_what_the_metrics_say():
     rng = np.random.default_rng(0)
     y = rng.choice(6, p=np.geomspace(1, 0.05, 6) / np.geomspace(1, 0.05, 6).sum(), size=400)

@@ -220,6 +220,17 @@ def test_function_twin_of_assume_negative_takes_weights():
     assert torch.equal(F.assume_negative_loss(scores, target, sample_weight=weight), expected)
 
 
+@names
+def test_samples_without_weight_lose_nothing(name):
+    scores, proposals, _, target = draw(N, L)
+    given, extra = arguments(name, scores.requires_grad_(), proposals)
+    for reduction in ("sum", "none"):
+        loss = build(name, reduction=reduction)(given, target, sample_weight=0.0 * target, **extra)
+        assert torch.equal(loss, torch.zeros_like(loss))
+        (gradient,) = torch.autograd.grad(loss.sum(), scores)
+        assert torch.equal(gradient, torch.zeros_like(gradient))
+
+
 @pytest.mark.parametrize("k", [1.3, 2, 2.3, 4])
 def test_candidates_of_ties_are_the_last_ones(k):
     proposals = torch.zeros(10, 5)

@@ -323,6 +323,22 @@ def test_counts_are_not_rounded_with_the_weights_of_a_module(make):
     assert torch.equal(loss(scores, target), make(counts.detach().int())(scores, target))
 
 
+@with_counts
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_counts_with_fractions_keep_their_type(make, dtype):
+    scores, target = torch.randn(8, 3), torch.arange(8) % 3
+    loss = make([100000.5, 3.0, 7.0])
+    expected = loss(scores, target)
+    assert torch.equal(loss.to(dtype)(scores, target), expected)
+
+
+@with_counts
+@pytest.mark.parametrize("counts", [np.array([1e300, 1e300, 7.0]), [1e-30, 1e30, 7.0]])
+def test_counts_beyond_single_precision_are_refused(make, counts):
+    with pytest.raises(ValueError, match="class_counts must have a sum.*single precision"):
+        make(counts)
+
+
 def test_a_true_class_out_of_question_has_a_finite_focal_gradient():
     scores = torch.tensor([[-torch.inf, 2.0, 1.0]], requires_grad=True)
     FocalLoss()(scores, torch.tensor([0])).backward()

@@ -19,6 +19,7 @@ from sksetvalued import (
     AverageKClassifier,
     PlugInClassifier,
     SparseTopClassifier,
+    Stream,
     TopKClassifier,
     calibrate,
     cross_val_predict_set,
@@ -40,6 +41,7 @@ from sksetvalued.rules import AverageError, AverageK, TopK
 X = np.random.default_rng(0).standard_normal((24, 4))
 Y = np.arange(24) % 3
 SCORES, SETS = X[:, :3], X[:, :3] > 0
+ONE = torch.tensor(1.0)
 
 
 class ConstantLoss(nn.Module):
@@ -344,7 +346,7 @@ class TestStrides:
 
 
 class TestInputs:
-    @pytest.mark.parametrize("values", [None, (row for row in X), {1, 2}, object(), len])
+    @pytest.mark.parametrize("values", [None, (row for row in X), {1, 2}, object(), len, ONE])
     def test_what_holds_no_samples(self, fitted, values):
         for call in (lambda: fitted.predict_set(values), lambda: top_k().fit(values, Y)):
             with pytest.raises(TypeError, match=r"^X must be an array.* got"):
@@ -421,6 +423,7 @@ def test_a_k_of_every_class_is_told_once_where_it_is_given():
         lambda: [pieces.partial_fit(X, Y, classes=range(3)) for _ in range(2)],
         lambda: pieces.set_params(k=4).partial_fit(X, Y),
         lambda: changed.set_params(k=3).calibrate(X),
+        lambda: AverageKClassifier(k=3, max_epochs=1).fit(Stream.counted([*zip(X, Y)])),
         lambda: top_k().fit(X, Y).set_params(k=3).predict_set(X),
         lambda: top_k_accuracy_score(Y, SCORES, k=3),
         lambda: AverageK(3).fit(SCORES),

@@ -163,6 +163,27 @@ def test_accumulation_goes_by_the_reduction_of_the_loss(reduction, of_each):
     np.testing.assert_allclose(*[clf.decision_function(X) for clf in found], rtol=1e-5)
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("of_torch", [False, True])
+def test_sizes_are_accumulated_by_the_reduction_of_the_loss(reduction, of_torch):
+    """Those of the numbers of labels are learned beside the loss."""
+    x, several = torch.randn(64, 5), torch.rand(64, 4) < torch.arange(1, 65)[:, None] / 64
+    params = {"optimizer": "sgd", "lr": 1e-3, "lr_schedule": None, "max_epochs": 2}
+    params |= {"backbone": (8,), "backbone_params": {"dropout": 0.0}, "random_state": 0}
+    if of_torch:
+        params["loss"] = nn.BCEWithLogitsLoss(reduction=reduction)
+    else:
+        params["loss_params"] = {"reduction": reduction}
+    whole, halves = (
+        SparseTopClassifier(
+            batch_size=64 // n, net_params={"gradient_accumulation_steps": n}, **params
+        ).fit(x, several.int())
+        for n in (1, 2)
+    )
+    for one, other in zip(whole.net_.module_.parameters(), halves.net_.module_.parameters()):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
 class Sloped(Around):
     def __init__(self):
         super().__init__()

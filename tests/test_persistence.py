@@ -1,6 +1,7 @@
 """Files of save: what is kept, what is refused, and what damage does."""
 
 import copy
+import errno
 import itertools
 import json
 import os
@@ -30,7 +31,7 @@ from sksetvalued import (
     save,
 )
 from sksetvalued._randomness import own_generators
-from sksetvalued.estimators import _allowed
+from sksetvalued.estimators import _allowed, _writing
 from sksetvalued.estimators._json import Decoder, NotEncodable, encode
 from sksetvalued.losses import LOSSES, SetLoss
 
@@ -539,6 +540,31 @@ class TestWriting:
         assert info.value.filename == str(tmp_path / "m")
         assert (tmp_path / "m").read_bytes() == before
         assert [p.name for p in tmp_path.iterdir()] == ["m"]
+
+    def test_a_full_disk_where_no_open_file_can_be_removed(self, tmp_path, monkeypatch):
+        """As on Windows, which has no locks of files either."""
+        files = []
+
+        def opened(*args):
+            files.append(open(*args))  # noqa: SIM115
+            return files[-1]
+
+        def removed(path, remove=os.remove):
+            if not all(file.closed for file in files):
+                raise PermissionError(errno.EACCES, "it is open", path)
+            remove(path)
+
+        def full(*args):
+            raise OSError(errno.ENOSPC, "no space left")
+
+        monkeypatch.setattr(_writing, "fcntl", None)
+        monkeypatch.setattr(_writing, "open", opened, raising=False)
+        monkeypatch.setattr(os, "remove", removed)
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="no space left") as info:
+            _writing.write_whole(tmp_path / "m", b"data")
+        assert info.value.filename == str(tmp_path / "m")
+        assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.slow
     @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")

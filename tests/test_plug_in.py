@@ -15,6 +15,7 @@ from sklearn.ensemble import (
     HistGradientBoostingClassifier,
     RandomForestClassifier,
     StackingClassifier,
+    VotingClassifier,
 )
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -311,6 +312,8 @@ def test_groups_reach_the_splitter_and_weights_the_folds():
         (search, StratifiedKFold(2)),
         (search, GroupKFold(2)),
         (make_pipeline(GaussianNB()), GroupKFold(2)),
+        (VotingClassifier([("nb", GaussianNB())], voting="soft"), GroupKFold(2)),
+        (CalibratedClassifierCV(GaussianNB(), cv=2), GroupKFold(2)),
     ):
         PlugInClassifier(model, AverageK(1.5), cv=cv).fit(X, y, groups=groups)
     assert given.rule_.threshold_ == listed.rule_.threshold_
@@ -353,6 +356,26 @@ def test_whatever_scores_like_a_classifier_is_one(digits):
     assert is_classifier(of_duck)
     with pytest.raises(TypeError, match="GaussianMixture has no classes_"):
         PlugInClassifier(GaussianMixture(3), TopK(1)).fit(X, y)
+    with pytest.raises(TypeError, match="must be a classifier, but GaussianMixture has no"):
+        PlugInClassifier(GaussianMixture(3).fit(X), TopK(1), cv="prefit").fit(X, y)
+
+
+class Undecodable(KFold):
+    def split(self, X, y=None, groups=None):
+        yield b"\xff".decode()
+
+
+@pytest.mark.parametrize("place", [[150], [-151], [0.5], [1.0], ["a"]])
+def test_positions_that_are_none_are_named(place):
+    X, y = load_iris(return_X_y=True)
+    for fold in ((np.arange(150), np.array(place)), (np.array(place), np.arange(150))):
+        with pytest.raises(ValueError, match="fold 1 of cv holds what is no position among"):
+            PlugInClassifier(GaussianNB(), TopK(1), cv=[(y > 0, y < 1), fold]).fit(X, y)
+
+
+def test_an_error_of_a_splitter_is_named():
+    with pytest.raises(ValueError, match=r"cv=Undecodable.*cannot split.*'utf-8' codec"):
+        PlugInClassifier(GaussianNB(), TopK(1), cv=Undecodable()).fit(*load_iris(return_X_y=True))
 
 
 @pytest.mark.parametrize(
@@ -514,8 +537,10 @@ def test_weights_reach_the_classifier_and_the_rule(digits):
     np.testing.assert_array_equal(clf.predict_proba(X), expected.predict_proba(X))
     before, expected = thresholds_by_folds(AverageK(2), GaussianNB(), X, y, cv, weight)
     assert clf.rule_.threshold_ == expected != before
-    with pytest.warns(UserWarning, match="calibrate the rule only"):
-        PlugInClassifier(make_pipeline(GaussianNB()), AverageK(2)).fit(X, y, sample_weight=weight)
+    vote = VotingClassifier([("nb", GaussianNB())], voting="soft")
+    for model in (make_pipeline(GaussianNB()), vote):
+        with pytest.warns(UserWarning, match="the rule only.*others, enable metadata routing"):
+            PlugInClassifier(model, AverageK(2)).fit(X, y, sample_weight=weight)
 
 
 @pytest.mark.parametrize("rule", [AverageK(1.5, objective="macro"), PointwiseError(0.2)], ids=str)

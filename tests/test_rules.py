@@ -633,6 +633,17 @@ def test_other_bad_input():
         AverageK(2).partial_fit(p, n_samples=40).partial_fit(p, n_samples=40)
 
 
+@pytest.mark.parametrize("first", [None, 90])
+@pytest.mark.parametrize("rule", [AverageK(2), AverageError(0.2)])
+def test_a_total_that_is_announced_late_or_changes_is_refused(rule, first):
+    p, y = random_scores(np.random.default_rng(0)), np.arange(30) % 6
+    rule = clone(rule).partial_fit(p, y, n_samples=first)
+    before = pickle.dumps(rule)
+    with pytest.raises(ValueError, match=f"n_samples=60 is announced, but n_samples={first} was"):
+        rule.partial_fit(p, y, n_samples=60)
+    assert pickle.dumps(rule) == before
+
+
 @pytest.mark.parametrize(
     ("rule", "wrong"),
     [

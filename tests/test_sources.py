@@ -142,8 +142,9 @@ def test_a_module_that_ends_in_a_classifier_is_noticed(recwarn):
     fit(IMAGES, backbone=body)
     fit(IMAGES, backbone=nn.Sequential(nn.Flatten(), nn.Linear(192, 3), nn.ReLU()))
     assert not [w for w in recwarn if "linear layer" in str(w.message)]
-    with pytest.warns(UserWarning, match=r"linear layer of 3 outputs.*backbone\.fc away"):
+    with pytest.warns(UserWarning, match=r"linear layer of 3 outputs.*backbone\.fc away") as told:
         fit(IMAGES, backbone=named)
+    assert {warning.filename for warning in told} == {__file__}
     with pytest.warns(UserWarning, match=r"Softmax, which makes probabilities.*last layer away"):
         fit(IMAGES, backbone=nn.Sequential(nn.Flatten(), nn.Linear(192, 4), nn.Softmax(1)))
     mnasnet = torchvision.models.mnasnet0_5()

@@ -542,6 +542,13 @@ def test_the_threshold_may_be_calibrated_after_fitting(data, fitted):
     assert clf.calibrate(X).predict(X).sum() / len(X) <= clf.average_size_
 
 
+def test_calibration_validates_the_parameters(data, fitted):
+    clf = clone_with(fitted, size="all of them")
+    for calibrate in (type(clf).calibrate, sksetvalued.calibrate, sksetvalued.calibrate_part):
+        with pytest.raises(ValueError, match="'size' parameter"):
+            calibrate(clf, data[0])
+
+
 @pytest.mark.parametrize("go_on", ["fit", "warm_start", "partial_fit"])
 def test_the_threshold_of_another_network_is_forgotten(data, go_on):
     X, Y = data

@@ -23,6 +23,7 @@ from sksetvalued import (
     predict_set,
     save,
 )
+from sksetvalued.training import _recipes
 
 X, y = load_digits(return_X_y=True)
 X, y = X[:512].astype(np.float32), np.array(list("abcdefghij"))[y[:512]]
@@ -88,6 +89,16 @@ def test_an_epoch_is_as_many_samples_as_were_said_and_passes_follow_each_other()
     # 4 epochs of 320 are two and a half passes over 512; the first samples are read before.
     assert source.epochs == [0, 1, 2]
     assert source.n_read == 512 + 4 * 320
+
+
+def test_a_stream_is_gone_through_for_as_many_updates_as_an_array(monkeypatch):
+    recipe = _recipes.CONVNET._replace(max_epochs=1, updates=6)
+    monkeypatch.setattr(_recipes, "CONVNET", recipe)
+    images, labels = X[:100].reshape(-1, 8, 8), y[:100]
+    params = {"backbone": None, "max_epochs": "auto"}
+    for given in ((images, labels), (Stream.counted(Rows(images, labels)),)):
+        clf = fitted(*given, **params)
+        assert sum(clf.history_[:, "train_batch_count"]) == 6
 
 
 def test_images_paths_of_augmentation_and_named_parts():

@@ -12,6 +12,7 @@ from PIL import Image
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import make_blobs
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV
 from skorch.callbacks import (
@@ -602,6 +603,19 @@ def test_a_batch_that_weighs_nothing_changes_nothing():
         assert clf.history_[-1, "train_loss"] < clf.history_[0, "train_loss"]
     nothing = torch.nn.CrossEntropyLoss(weight=torch.zeros(2))
     assert classifier(loss=nothing, k=1).fit(X, y).history_[-1, "train_loss"] == 0
+
+
+def test_an_interrupt_amid_accumulation_leaves_no_gradients(data):
+    class Interrupt(Callback):
+        def on_batch_end(self, net, **kwargs):
+            assert net._held[0]
+            raise KeyboardInterrupt
+
+    params = {"batch_size": 60, "net_params": {"gradient_accumulation_steps": 4}}
+    clf = classifier(callbacks=[Interrupt()], **params)
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        clf.fit(*data)
+    assert clf.net_._held == ({}, 0, 0)
 
 
 class Tempered(torch.nn.CrossEntropyLoss):

@@ -10,7 +10,7 @@ import torch
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 from sklearn.exceptions import ConvergenceWarning
-from skorch.callbacks import Callback
+from skorch.callbacks import Callback, LRScheduler
 from torch import nn
 
 from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier, _masks, training
@@ -77,6 +77,19 @@ def test_a_search_ends_when_nothing_is_gained_for_a_third_of_its_length(
     assert (clf.n_iter_, 100 - len([*given])) == (best, n_tried)
 
 
+@pytest.mark.parametrize(("n_at_chance", "best", "n_tried"), [(60, 62, 80), (80, 1, 64)])
+def test_a_search_that_has_learnt_nothing_yet_waits_for_hundreds_of_batches(
+    monkeypatch, n_at_chance, best, n_tried
+):
+    given = iter([-math.log(4) + 0.001] * n_at_chance + [-0.5] * (80 - n_at_chance))
+    monkeypatch.setattr(_length.LabelLength, "_likelihood", lambda *args: next(given))
+    clf = classifier(batch_size=30)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        clf.fit(X, np.arange(300) % 4)
+    assert (clf.n_iter_, 80 - len([*given])) == (best, n_tried)
+
+
 def test_a_search_for_sets_of_labels_waits_for_half_of_its_length():
     """With a third, the F1 of few samples ended it too soon."""
     given = iter([*np.linspace(0.1, 1.0, 36), *[1.0] * 64])
@@ -110,6 +123,7 @@ def test_what_a_search_found_is_forgotten_by_a_fit_that_searches_nothing(clf, ta
     "params",
     [
         {"lr_schedule": "cosine"},
+        {"callbacks": [LRScheduler]},
         {"backbone": lambda shape: nn.Linear(shape[0], 4)},
         {"max_epochs": 50},
     ],

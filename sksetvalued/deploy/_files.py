@@ -4,6 +4,7 @@ import importlib.util
 import io
 import json
 import os
+import tempfile
 
 import torch
 from sklearn.utils.validation import check_is_fitted
@@ -187,10 +188,15 @@ def _describe_rule(rule):
 
 
 def _write_pt2(module, batch, path, description):
+    from torch._dynamo.exc import UserError
+
     n_samples = torch.export.Dim("n_samples", min=1)
-    program = torch.export.export(
-        module, (batch,), dynamic_shapes=(dynamic_shapes(batch, n_samples),)
-    )
+    shapes = (dynamic_shapes(batch, n_samples),)
+    try:
+        program = torch.export.export(module, (batch,), dynamic_shapes=shapes)
+    except UserError:
+        # len(x) in a network is a constant but for the tracer that reads its code.
+        program = torch.export.export(module, (batch,), dynamic_shapes=shapes, strict=True)
     file = io.BytesIO()
     torch.export.save(program, file, extra_files={DOCUMENT: json.dumps(description)})
     write_whole(path, file.getvalue())
@@ -203,7 +209,19 @@ def _write_onnx(module, batch, path, description):
     if sum(tensor.nbytes for tensor in module.state_dict().values()) < LARGEST_ONNX:
         write_whole(path, program.model_proto.SerializeToString())
     else:
-        program.save(path)
+        _save_in_parts(program, path)
+
+
+def _save_in_parts(program, path):
+    """Write a graph and its weights beside it, once both can be written whole."""
+    folder, name = os.path.split(os.path.realpath(path))
+    try:
+        with tempfile.TemporaryDirectory(dir=folder) as new:
+            program.save(os.path.join(new, name))
+            for part in sorted(os.listdir(new), key=lambda part: part == name):
+                os.replace(os.path.join(new, part), os.path.join(folder, part))
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from error
 
 
 def _holds_bfloat16(model):

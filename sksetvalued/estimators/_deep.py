@@ -685,7 +685,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         """Return the monitor of the validation set, if there is one."""
         name, metric = self._monitor_metric()
         if resume == "search" and is_named(self.monitor, "auto"):
-            return training.Monitor(*self._search_metric(), self._combine_views)
+            return training.Monitor(*self._search_metric(), self._combine_views, self._chance)
         if not callable(self.monitor) and self.monitor not in ("auto", "valid_loss", name):
             raise ValueError(
                 f"monitor={self.monitor!r} is unknown; use 'auto' (here {name!r}), "

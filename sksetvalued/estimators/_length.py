@@ -38,6 +38,9 @@ class SearchedLength:
     #: What a search found, for a fit that goes on.
     _found_epochs = None
 
+    #: Value of the metric of a search up to which nothing was learnt, where it is known.
+    _chance = None
+
     #: Share of the epochs that the best took after which a search without improvement ends.
     _search_patience = 1 / 2
     #: Epochs whose mean value a search goes by.
@@ -93,6 +96,10 @@ class LabelLength(SearchedLength):
     def _search_metric(self):
         return "valid_calibrated_likelihood", self._likelihood
 
+    @property
+    def _chance(self):
+        return NO_BETTER * float(self._prior @ np.log(self._prior))
+
     def _fit_searched(
         self, inputs, target, weight, train, random_state, checkpoint, resume, n_folds
     ):
@@ -139,9 +146,9 @@ class LabelLength(SearchedLength):
 
     def _warn_of_chance(self, likelihood):
         """Warn where held-out labels are no likelier than by the shares; return whether so."""
-        chance = float(self._prior @ np.log(self._prior))
-        nothing_learnt = is_named(self.monitor, "auto") and likelihood <= NO_BETTER * chance
+        nothing_learnt = is_named(self.monitor, "auto") and likelihood <= self._chance
         if nothing_learnt:
+            chance = self._chance / NO_BETTER
             self._say_that_nothing_was_learnt("held-out", likelihood, chance)
         return nothing_learnt
 
@@ -171,8 +178,9 @@ class LabelLength(SearchedLength):
         warn_caller(
             f"The network learnt next to nothing: on {which} samples, the log-likelihood of "
             f"the labels is {likelihood:.3g}, and {chance:.3g} by the shares of the classes. "
-            "Check that the rows of X and y belong together, the features, lr, and the parameters "
-            "of the loss.",
+            "Check that the rows of X and y belong together, the features (codes of categories "
+            "are no quantities: OneHotEncoder; stored values of many orders: np.log1p), lr, "
+            "max_epochs, and the parameters of the loss.",
             ConvergenceWarning,
         )
 

@@ -68,8 +68,8 @@ def restore(data, name, here, rebuild=None):
     if left_out:
         warn_caller(
             f"{', '.join(sorted(left_out))} of the training are not restored from {name}: they "
-            "concern the machine or hold code. Give them to load, or use set_params, to train "
-            "further.",
+            "concern the machine, or hold code or its state. To train further with them, give "
+            "parameters by set_params; their state is kept by joblib.dump alone.",
             UserWarning,
         )
     return model

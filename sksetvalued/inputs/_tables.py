@@ -28,6 +28,9 @@ BENT_FROM = 3.0
 #: Distance of the quartiles of a standard normal.
 NORMAL_QUARTILES = 1.349
 
+#: Quartiles of a positive column that are further apart than so many times are those of amounts.
+MANY_TIMES = 8.0
+
 #: Entries that are sorted for the quartiles, at most, but of so many rows at least.
 MOST_SORTED, FEWEST_SORTED = 1 << 16, 1 << 11
 
@@ -66,6 +69,18 @@ def arcsinh(x):
 def _or_one(spread, rounding=0):
     """Return the spread of columns; those that do not vary are left as wide as they are."""
     return torch.where(spread > rounding, spread, 1.0)
+
+
+def _quantiles(values, share, levels):
+    """Return the smallest values that hold these shares; infinity of none.
+
+    NumPy sorts five times as fast as torch.
+    """
+    if not len(values):
+        return np.full(len(levels), np.inf)
+    order = values.argsort()
+    places = share[order].cumsum().searchsorted(np.asarray(levels) - ROUNDING)
+    return values[order[places]]
 
 
 class ArrayInputs(Inputs):
@@ -114,19 +129,47 @@ class ArrayInputs(Inputs):
 
     def statistics(self, sample_weight=None):
         # The quartiles do not feel how far outliers are, which would crush the rest of a column.
-        low, centre, high = self._quartiles(sample_weight)
+        least, low, centre, high = self._quartiles(sample_weight)
         rounding = ROUNDING * centre.abs()
         spread = (high - low) / NORMAL_QUARTILES
         if not (spread > rounding).all():
             # Half of the samples, or more, have one and the same value.
             _, std = self._mean_and_std(sample_weight, lambda x: x - centre)
-            spread = torch.where(spread > rounding, spread, _or_one(std, rounding))
+            alike = spread <= rounding
+            std[alike] = std[alike].minimum(self._usual_distances(alike, centre, sample_weight))
+            spread = torch.where(alike, _or_one(std, rounding), spread)
         scale = BENT_FROM * spread
+        # Positive amounts of many orders are bent from zero on, about to their logarithms.
+        amounts = (least > 0) & (high > MANY_TIMES * low)
+        scale = torch.where(amounts, low * (low / centre), scale)
+        centre = torch.where(amounts, 0.0, centre)
         mean, std = self._mean_and_std(sample_weight, lambda x: arcsinh((x - centre) / scale))
         return ColumnStatistics(centre, scale, mean, _or_one(std))
 
     def _quartiles(self, sample_weight):
-        """Return the smallest values that a quarter, a half, three quarters do not exceed.
+        """Return the least values, and those that a quarter, a half, three quarters hold."""
+        rows, share = self._sorted_rows(sample_weight)
+        # All columns at once would take memory.
+        chosen = [
+            _quantiles(column.double().numpy(), share, np.arange(4) / 4)
+            for column in self.take(rows).unbind(1)
+        ]
+        return torch.from_numpy(np.stack(chosen, axis=1))
+
+    def _usual_distances(self, columns, centre, sample_weight):
+        """Return the median distance from the centre of the values of columns that are not there.
+
+        Outliers do not change it, as they do the deviation of a column that is mostly one value.
+        """
+        rows, share = self._sorted_rows(sample_weight)
+        table, usual = self.take(rows)[:, columns].double(), []
+        for column in (table - centre[columns]).abs_().numpy().T:
+            away = column > 0
+            usual.append(*_quantiles(column[away], share[away] / share[away].sum(), [0.5]))
+        return torch.tensor(usual)
+
+    def _sorted_rows(self, sample_weight):
+        """Return the rows whose values are sorted, and their shares.
 
         Of many rows, those evenly spread: there, weights count like repeats only nearly.
         """
@@ -134,14 +177,7 @@ class ArrayInputs(Inputs):
         n_sorted = max(FEWEST_SORTED, MOST_SORTED // max(self.sample_shape[0], 1))
         rows = rows[:: -(-len(rows) // n_sorted)]
         weight = None if sample_weight is None else sample_weight[rows]
-        share, chosen = _shares(weight, len(rows)).numpy(), []
-        # NumPy sorts five times as fast as torch; all columns at once would take memory.
-        for column in self.take(rows).unbind(1):
-            values = column.double().numpy()
-            order = values.argsort()
-            places = share[order].cumsum().searchsorted(np.arange(1, 4) / 4 - ROUNDING)
-            chosen.append(values[order[places]])
-        return torch.from_numpy(np.stack(chosen, axis=1))
+        return rows, _shares(weight, len(rows)).numpy()
 
     def _mean_and_std(self, sample_weight, function):
         weight = _shares(sample_weight, len(self))

@@ -234,6 +234,7 @@ class SetRule(BaseEstimator):
         return self
 
     def _take(self, y_score, y, sample_weight, total):
+        total = self._announced if total is None else total
         self._check_total(self.n_samples_seen_ + len(y_score), total)
         if self.n_samples_seen_ and total is not None and total != self._announced:
             raise ValueError(

@@ -393,9 +393,9 @@ class AverageK(SetRule):
             warn_caller(
                 f"the sets of these {n} samples hold {sizes.mean():.3g} classes on average, where "
                 f"{expected:.3g} with a standard error of {error:.2g} was expected: their scores "
-                "are not like those of the calibration. For new data, calibrate(X) on samples "
-                "like them sets the threshold anew, without labels; samples that the model was "
-                "trained on get other sizes than new ones.",
+                "are not like those of the calibration, or classes had too few samples to tell. "
+                "For new data, calibrate(X) on samples like them sets the threshold anew, without "
+                "labels; samples that the model was trained on get other sizes than new ones.",
                 UserWarning,
             )
 

@@ -225,6 +225,8 @@ def _score_epoch(callback, net, dataset, y=None):
 #: Of a search: epochs without improvement, and batches in them, that are borne at least; and what
 #: is an improvement, as shares of the best value and of the first, both of which it exceeds.
 LEAST_PATIENCE, LEAST_BATCHES = 8, 40
+#: ... batches while nothing was learnt yet: what few columns tell jointly may take hundreds.
+LEAST_BATCHES_AT_CHANCE = 500
 LEAST_GAIN, LEAST_GAIN_OF_FIRST = 2e-3, 1e-3
 
 
@@ -242,12 +244,16 @@ class BestEpoch(Callback):
     n_last : int, default=1
         Epochs whose mean value is that of the last of them: one that is good by chance, beside
         bad ones, is then not the best.
+    chance : float, optional
+        Value up to which nothing was learnt: until it is passed, a search bears
+        `LEAST_BATCHES_AT_CHANCE` batches.
     """
 
-    def __init__(self, monitor, patience=None, n_last=1):
+    def __init__(self, monitor, patience=None, n_last=1, chance=None):
         self.monitor = monitor
         self.patience = patience
         self.n_last = n_last
+        self.chance = chance
 
     def on_train_begin(self, net, **kwargs):
         self.values_ = []
@@ -282,10 +288,10 @@ class BestEpoch(Callback):
     def _patience(self, net):
         if not isinstance(self.patience, float):
             return self.patience
-        least = max(
-            LEAST_PATIENCE, math.ceil(LEAST_BATCHES / net.history[-1, "train_batch_count"])
-        )
-        return max(int(self.patience * self.best_epoch_), least)
+        at_chance = self.chance is not None and self.best_ <= self.chance
+        n_batches = LEAST_BATCHES_AT_CHANCE if at_chance else LEAST_BATCHES
+        n_epochs = math.ceil(n_batches / net.history[-1, "train_batch_count"])
+        return max(int(self.patience * self.best_epoch_), LEAST_PATIENCE, n_epochs)
 
     def on_train_end(self, net, **kwargs):
         if self.best_ == -math.inf:

@@ -72,12 +72,15 @@ class Monitor:
         the validation loss.
     combine_views : callable, optional
         Turns scores of shape (n_samples, n_views, n_classes) into scores of the samples.
+    chance : float, optional
+        Value up to which a network has learnt nothing.
     """
 
-    def __init__(self, name, metric, combine_views=None):
+    def __init__(self, name, metric, combine_views=None, chance=None):
         self.name = name
         self.metric = metric
         self.combine_views = combine_views
+        self.chance = chance
         self.reset()
 
     def reset(self):

@@ -6,6 +6,7 @@ import fnmatch
 import math
 import opcode
 import re
+import signal
 import time
 from itertools import islice
 from types import MappingProxyType
@@ -576,13 +577,28 @@ def _copied(state):
 def _was_raised(error):
     """Return whether code raised an error by itself, as EarlyStopping does a KeyboardInterrupt.
 
-    That of Ctrl-C comes in the midst of anything else.
+    That of Ctrl-C comes in the midst of anything else, or from a handler of a signal.
     """
-    traceback = error.__traceback__
-    while traceback.tb_next is not None:
+    places = [(frame.f_code, frame_at) for frame, frame_at in _frames(error.__traceback__)]
+    handlers = map(signal.getsignal, signal.valid_signals())
+    handling = {_code(handler) for handler in handlers if callable(handler)}
+    code, last = places[-1]
+    raised = code.co_code[last] == opcode.opmap["RAISE_VARARGS"]
+    return raised and not any(code in handling for code, _ in places)
+
+
+def _frames(traceback):
+    """Yield each frame of a traceback, and where it is in its code."""
+    while traceback is not None:
+        yield traceback.tb_frame, traceback.tb_lasti
         traceback = traceback.tb_next
-    instruction = traceback.tb_frame.f_code.co_code[traceback.tb_lasti]
-    return instruction == opcode.opmap["RAISE_VARARGS"]
+
+
+def _code(function):
+    """Return the code of a callable, None of what has none in Python."""
+    function = getattr(function, "func", function)  # of a partial
+    own = getattr(function, "__code__", None)
+    return own or getattr(type(function).__call__, "__code__", None)
 
 
 @contextlib.contextmanager

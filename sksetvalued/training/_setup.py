@@ -288,7 +288,8 @@ def make_callbacks(monitor, n_updates, options):
     own = own_callbacks(options.callbacks or ())
     first, last = [], []
     if monitor is not None:
-        first.append(("best_epoch", BestEpoch(monitor.name, options.patience, options.n_last)))
+        best = BestEpoch(monitor.name, options.patience, options.n_last, monitor.chance)
+        first.append(("best_epoch", best))
     lr_schedule = _lr_schedule(options.lr_schedule, own, options.default_schedule)
     if lr_schedule is not None:
         schedule = lr_scheduler(lr_schedule, options.max_epochs, n_updates)
