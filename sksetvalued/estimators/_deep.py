@@ -451,7 +451,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         net.estimator = None
         self._hold(net)
         if net.interrupted_:
-            self._report_interrupt(net, self.n_iter_ - n_before, math.ceil(epochs))
+            self._report_interrupt(net, train, self.n_iter_ - n_before, math.ceil(epochs))
         return self
 
     def _hold(self, net):
@@ -735,10 +735,12 @@ class DeepEstimator(TakesSamples, BaseEstimator):
 
         return name, metric
 
-    def _report_interrupt(self, net, n_epochs, epochs):
+    def _report_interrupt(self, net, train, n_epochs, epochs):
         best = dict(net.callbacks_).get("best_epoch")
         epoch = getattr(best, "best_epoch_", None)
         kept = f"the best epoch so far, {epoch}, is kept" if epoch else "the last state is kept"
+        if len(train) < train.n_whole:
+            kept += f", of a network for {len(train)} of the {train.n_whole} samples"
         warn_caller(
             f"Training was interrupted in epoch {n_epochs} of {epochs}; {kept}.",
             ConvergenceWarning,
