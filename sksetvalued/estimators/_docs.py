@@ -12,8 +12,9 @@ backbone : None, tuple of int, str, nn.Module or callable, default=None
     "hf/TYPE" for a type of model of transformers or, with its weights, "hf/REPOSITORY"; a
     callable takes the shape of a sample and returns a module. The perceptron standardises the
     columns of a table by the training data, after it has bent what lies far from the median in
-    units of the quartiles, and takes the cosines of up to 500 columns beside them (of a sparse
-    table it scales the stored values); `partial_fit` takes the statistics of its first piece.
+    units of the quartiles (positive columns of many orders are taken about as their logarithms),
+    and takes the cosines of up to 500 columns beside them (of a sparse table it scales the stored
+    values); `partial_fit` takes the statistics of its first piece.
 backbone_params : dict, default=None
     Arguments of a named or callable backbone; of "hf/" the values of its configuration, and
     ``"pooling"``: "mean" (the default), "cls", "last", "max" or "pooler". Perceptrons on tables
@@ -34,8 +35,8 @@ max_epochs : int or "auto", default="auto"
     Passes over the training data. "auto" lets their number follow the data where the network is a
     perceptron on a table and the schedule "averaged" or None: a fifth of each class (or
     `validation_fraction`) is held out until the likelihood of its labels, at the temperature that
-    suits them best and in the mean of two epochs, has not improved for long, 80 epochs at most;
-    then a new network is trained on all samples for the best number of epochs. Where samples have
+    suits them best and in the mean of two epochs, has not improved for long (for 500 batches
+    at least while it is that of the shares of the classes), 80 epochs at most; then a new network is trained on all samples for the best number of epochs. Where samples have
     several labels, it is a fifth of the samples, and the micro-F1 of the sets. The small
     convolutional network takes 16 epochs, more where these are fewer than 1,250 batches, models
     of Hugging Face with their weights 5, other networks 50.
