@@ -201,12 +201,12 @@ class AverageSizeSelector:
         for selector, partner in ((self, other), (other, self)):
             if partner.weights and not selector.weights:
                 selector.weights = [np.ones(len(v)) for v in selector.values]
+        self._merge_levels(other)
         moved = [row + (self.rows_seen - other.rows_seen) for row in other.rows]
         for name, parts in ("values", other.values), ("weights", other.weights), ("rows", moved):
             setattr(self, name, getattr(self, name) + parts)
         self.row_weights = self.row_weights + other.row_weights
-        self.n_kept += other.n_kept
-        self._merge_levels(other)
+        self.n_kept = sum(map(len, self.values))
         if self.n_kept > 1.5 * self._capacity():
             self._prune()
         return self
@@ -216,11 +216,10 @@ class AverageSizeSelector:
         levels = [part.level for part in (self, other) if part.level is not None]
         if not levels:
             return
-        parts, level = (self, other), max(levels)
-        self.level_weight = sum(part.level_weight for part in parts if part.level == level)
-        self.level = level
-        self._drop_up_to(level)
-        self.n_kept = self.n_left_by_pruning = len(self.values[0])
+        for part in (self, other):
+            if part.level != max(levels):
+                part._drop_up_to(max(levels))
+        self.level_weight += other.level_weight
 
     def remembered(self):
         """Return the values and weights kept, each in one array that may be reordered.
@@ -265,7 +264,10 @@ class AverageSizeSelector:
         weight = np.concatenate(self.row_weights)
         mean, share = float(np.average(sizes, weights=weight)), weight / weight.sum()
         spread, empty = (sizes - mean) ** 2, float(share[sizes == 0].sum())
-        return mean, math.sqrt(share @ spread), math.sqrt(share**2 @ spread), empty
+        # One sample does not tell how much sizes vary.
+        rest = 1 - float(share @ share)
+        error = math.sqrt(share**2 @ spread / rest) if rest > 0 else math.inf
+        return mean, math.sqrt(share @ spread), error, empty
 
     def _n_let_in(self):
         """Return how many entries may be let in from the pool; negative where none may."""

@@ -209,3 +209,24 @@ def test_the_report_of_an_estimator_tells_the_drift():
     assert [row["name"] for row in report.rows if row["over"] == "group"] == ["many (> 100)"]
     with pytest.raises(ValueError, match="method must be"):
         SetReport.from_estimator(clf, X, y, method="dkw")
+
+
+@pytest.mark.parametrize("n_samples", [[1] * 20, [1] * 10 + [30] * 10, [30] * 9 + [1], [2] * 20])
+def test_errors_of_sizes_over_classes_are_those_of_repeated_samples(n_samples):
+    """Where classes have sets of one size on average; others make the errors larger."""
+    rng, errors, sizes = np.random.default_rng(0), [], []
+    y = np.repeat(np.arange(len(n_samples)), n_samples)
+    for _ in range(300):
+        y_set = rng.random((len(y), len(n_samples))) < 0.2
+        row = SetReport.from_predictions(y, y_set).rows[1]
+        assert row["over"] == "classes"
+        errors.append(row["size_error"])
+        sizes.append(row["size"])
+    assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.std(sizes), rel=0.12)
+
+
+def test_one_sample_tells_no_error_of_the_size_of_its_class():
+    report = SetReport.from_predictions([0, 1, 1], np.eye(3, 2) > 0)
+    errors = {row["name"]: row["size_error"] for row in report.rows if row["over"] == "class"}
+    assert np.isnan(errors[0])
+    assert errors[1] == 0.5

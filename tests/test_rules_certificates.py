@@ -114,7 +114,9 @@ def test_standard_error_is_that_of_the_calibration_sizes(weighted, bounds, monke
     share = share / share.sum()
     mean = share @ sizes
     assert rule.size_std_ == pytest.approx(np.sqrt(share @ (sizes - mean) ** 2))
-    error = np.sqrt(share**2 @ (sizes - mean) ** 2)
+    error = np.sqrt(share**2 @ (sizes - mean) ** 2 / (1 - share @ share))
+    if not weighted:
+        assert error == pytest.approx(sizes.std(ddof=1) / np.sqrt(200))
     assert rule.size_standard_error_ == pytest.approx(error)
     for rows in np.array_split(np.arange(200), 9):
         part = None if weight is None else weight[rows]
@@ -129,6 +131,22 @@ def test_every_class_and_constant_sizes_have_no_error():
     with pytest.warns(UserWarning, match="every class"):
         assert AverageK(4).fit(scores).size_standard_error_ == 0
     assert AverageK(2, min_size=2, max_size=2).fit(scores).size_std_ == 0
+
+
+def test_one_sample_tells_no_error():
+    assert AverageK(2).fit([[0.5, 0.3, 0.2]]).size_standard_error_ == np.inf
+
+
+def test_a_promised_size_takes_a_prior_from_elsewhere():
+    rng = np.random.default_rng(0)
+    scores, y = rng.dirichlet(np.ones(4), size=40), np.arange(40) % 4
+    rule = AverageK(2, objective="macro", finite_sample=True)
+    with pytest.warns(UserWarning, match="prior was counted in the labels"):
+        rule.fit(scores, y)
+    rule.set_params(prior=[0.25] * 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rule.fit(scores, y)
 
 
 # -- drift -------------------------------------------------------------------------------

@@ -379,7 +379,10 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         """Return the calibrated rule; warn if `rule` is not as it was then."""
         check_is_fitted(self)
         self._check_parts()
-        new, old = self._rule(), self.rule_
+        old = self.rule_
+        if type(self.rule) is type(old) and not changed_parameters(self.rule, old):
+            return old
+        new = self._rule()  # which may get the prior of the training data
         if type(new) is not type(old) or changed_parameters(new, old):
             given = "X, y" if getattr(new, "requires_y", True) else "X"
             warn_caller(

@@ -34,6 +34,9 @@ MANY_TIMES = 8.0
 #: Entries that are sorted for the quartiles, at most, but of so many rows at least.
 MOST_SORTED, FEWEST_SORTED = 1 << 16, 1 << 11
 
+#: Columns that are laid out for it together.
+COLUMNS_SORTED = 32
+
 #: Entries of a table that may be kept in the form that the first layer gives them.
 MOST_KEPT = 1 << 25
 
@@ -74,13 +77,16 @@ def _or_one(spread, rounding=0):
 def _quantiles(values, share, levels):
     """Return the smallest values that hold these shares; infinity of none.
 
-    NumPy sorts five times as fast as torch.
+    NumPy sorts five times as fast as torch, and values faster than their places.
     """
     if not len(values):
         return np.full(len(levels), np.inf)
-    order = values.argsort()
-    places = share[order].cumsum().searchsorted(np.asarray(levels) - ROUNDING)
-    return values[order[places]]
+    if share[0] == share[-1] and (share == share[0]).all():
+        values = np.sort(values)
+    else:
+        order = values.argsort()
+        values, share = values[order], share[order]
+    return values[share.cumsum().searchsorted(np.asarray(levels) - ROUNDING)]
 
 
 class ArrayInputs(Inputs):
@@ -149,10 +155,11 @@ class ArrayInputs(Inputs):
     def _quartiles(self, sample_weight):
         """Return the least values, and those that a quarter, a half, three quarters hold."""
         rows, share = self._sorted_rows(sample_weight)
-        # All columns at once would take memory.
+        # All columns at once would take memory, and one by one lie far apart.
         chosen = [
-            _quantiles(column.double().numpy(), share, np.arange(4) / 4)
-            for column in self.take(rows).unbind(1)
+            _quantiles(column, share, np.arange(4) / 4)
+            for columns in self.take(rows).split(COLUMNS_SORTED, dim=1)
+            for column in columns.double().t().contiguous().numpy()
         ]
         return torch.from_numpy(np.stack(chosen, axis=1))
 

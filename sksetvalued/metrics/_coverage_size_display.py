@@ -35,7 +35,7 @@ class CoverageSizeDisplay:
     name : str, optional
         Name of the model.
     band : float, optional
-        By how much the coverage at all sizes at once may be off, drawn as a band.
+        By how much the coverage at all thresholds at once may be off, drawn as a band.
 
     Attributes
     ----------
@@ -150,8 +150,9 @@ class CoverageSizeDisplay:
             Average of coverage over samples, or over classes.
         sample_weight : array-like of shape (n_samples,), optional
         level : float or None, default=0.95
-            Level of the band, which holds for all sizes at once (`coverage_interval` with
-            ``method="dkw"``). It is drawn for ``average="micro"`` without weights; None: never.
+            Level of the band, which holds for the coverage at all thresholds at once
+            (`coverage_interval` with ``method="dkw"``); sizes are those of these samples. It is
+            drawn for ``average="micro"`` without weights; None: never.
         name : str, optional
         ax : matplotlib Axes, optional
         **kwargs : dict

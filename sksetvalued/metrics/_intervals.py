@@ -33,9 +33,9 @@ def coverage_interval(y_true, y_set, *, average="micro", level=0.95, method="wil
     level : float, default=0.95
         Probability that the interval holds the coverage, in (0, 1).
     method : {"wilson", "clopper-pearson", "dkw"}, default="wilson"
-        "wilson" [1]_ holds its level on average; "clopper-pearson" at least, at every coverage,
-        over samples and of each class; "dkw" [2]_ for all thresholds or all k at once, so that
-        one of them may be chosen with these samples (not with ``average="macro"``). Macro
+        "wilson" [1]_ holds about its level on average; "clopper-pearson" at least, whatever the
+        coverage is, over samples and of each class; "dkw" [2]_ for all thresholds or all k at
+        once, so that one may be chosen with these samples (not with ``average="macro"``). Macro
         intervals are too short where rare classes are covered less than others.
     labels : array-like of shape (n_classes,), optional
         Labels of the columns. None: the sorted labels in `y_true`. A true label that is not

@@ -157,7 +157,8 @@ class SetReport:
         -------
         frame : pandas.DataFrame
             Columns over, name, n_classes, n_samples, coverage, low, high, size (average over
-            what the line is over) and size_error (the standard error of that).
+            what the line is over) and size_error (the standard error of that, NaN for one
+            sample; classes of one sample are taken together, as samples drawn at large).
         """
         try:
             import pandas
@@ -240,26 +241,31 @@ class _Table:
         self.columns, self.n_samples = columns[first], np.bincount(at)
         self.n_hits = np.bincount(at, weights=self.hits)
         self.size = np.bincount(at, weights=self.sizes) / self.n_samples
-        spread = np.bincount(at, weights=(self.sizes - self.size[at]) ** 2) / self.n_samples
-        self.size_variance = spread / self.n_samples
+        squares = np.bincount(at, weights=(self.sizes - self.size[at]) ** 2)
+        # One sample does not tell how much sizes vary.
+        self.spread = squares / np.where(self.n_samples > 1, self.n_samples - 1, np.nan)
 
     def micro(self):
         x, m = self.hits.sum(), len(self.hits)
         low, high = binomial_interval(x, m, self.level, self.method)
-        error = self.sizes.std() / np.sqrt(m)
+        error = self.sizes.std(ddof=1) / np.sqrt(m) if m > 1 else np.nan
         sizes = (self.sizes.mean(), error)
         return _row("samples", "", len(self.classes), m, x / m, low, high, *sizes)
 
     def macro(self, over, name, chosen):
         x, m = self.n_hits[chosen], self.n_samples[chosen]
         low, high = macro_interval(x, m, self.level, self.method)
-        error = np.sqrt(self.size_variance[chosen].sum()) / len(m)
-        sizes = (self.size[chosen].mean(), error)
+        spread, lone = self.spread[chosen], m == 1
+        if np.count_nonzero(lone) > 1:  # as samples drawn at large
+            spread[lone] = self.size[chosen][lone].var(ddof=1)
+        elif not lone.all():
+            spread[lone] = spread[~lone].mean()
+        sizes = (self.size[chosen].mean(), np.sqrt(np.sum(spread / m)) / len(m))
         return _row(over, name, len(m), m.sum(), np.mean(x / m), low, high, *sizes)
 
     def each_class(self):
         low, high = binomial_interval(self.n_hits, self.n_samples, self.level, self.method)
-        error = np.sqrt(self.size_variance)
+        error = np.sqrt(self.spread / self.n_samples)
         columns = (self.n_samples, self.n_hits / self.n_samples, low, high, self.size, error)
         values = zip(plain_labels(self.classes), *columns)
         return [_row("class", name, 1, *rest) for name, *rest in values]

@@ -78,12 +78,14 @@ class AverageError(SetRule):
     -----
     A promise is an average over calibration sets. For one calibration set of n samples, the
     coverage of "micro" follows a Beta(n + 1 - r, r) law when scores do not tie [3]_; so does
-    that of each class of "class", with n_y for n. It is at most 1 - error + 1/(n + 1).
+    that of each class of "class", with n_y for n. Its mean is then at most
+    1 - error + 1/(n + 1).
 
     "micro" needs 1/error - 1 samples: 9 for error=0.1. "class" needs as many in every class;
     "macro" as many in the harmonic mean of n_y + 1, so that a few classes may have fewer.
 
-    A sample weight counts copies of a sample.
+    A sample weight counts copies of a sample. Copies, and samples of unequal weights, tell less
+    than as many samples do: nothing is promised with weights.
 
     The promise of "macro" follows from one test sample per class put in with the calibration
     samples: at the threshold t' where each counts itself in place of the + 1, the mean of the

@@ -124,9 +124,10 @@ class AverageK(SetRule):
         log-probabilities are to be preferred in float32: a saturated softmax ties at 0 and 1.
     finite_sample : bool, default=False
         Whether to promise that the size of a fresh set is at most k in expectation, over
-        calibration sets too [2]_. Sets are smaller for it, by up to 2 ``max_size``/(n + 1) from n
-        samples: set `max_size`, or the number of classes takes its place. Calibration samples
-        must be ones that the model was not trained on, without weights.
+        calibration sets too [2]_. Sets are smaller for it, by up to ``max_size``/(n + 1) from n
+        samples, and more where scores tie: set `max_size`, or the number of classes takes its
+        place. Calibration samples must be ones that the model was not trained on, without
+        weights; ``objective="macro"`` needs a `prior` from elsewhere.
 
     Attributes
     ----------
@@ -138,7 +139,9 @@ class AverageK(SetRule):
         Standard deviation s of the sizes of the calibration sets.
     size_standard_error_ : float
         Standard error of the average size that the threshold gives on all samples of the kind,
-        about ``s / sqrt(n_samples_seen_)``.
+        without weights about ``s / sqrt(n_samples_seen_)``. It takes some twenty samples to tell
+        it, is rough where few weights prevail, and infinite for one sample. Zero where all
+        calibration sets have one size, as with ``min_size=k``.
     n_classes_ : int
     n_samples_seen_ : int
     prior_ : ndarray of shape (n_classes,) or None
@@ -225,6 +228,16 @@ class AverageK(SetRule):
                     f"max_size={self.max_size} is below k={self.k}: sets of at most max_size "
                     "classes cannot hold k on average. Raise max_size or lower k."
                 )
+
+    def _set_prior(self, n_classes, y, sample_weight):
+        super()._set_prior(n_classes, y, sample_weight)
+        if self.finite_sample and self.prior_ is not None and self.prior is None:
+            warn_caller(
+                "the prior was counted in the labels of the calibration samples, so that sets of "
+                "fresh samples may be larger than finite_sample=True promises: pass prior=, the "
+                "class frequencies of the training set.",
+                UserWarning,
+            )
 
     def _start(self, n_classes):
         self._bounds = (self.min_size, self.max_size)
