@@ -15,7 +15,12 @@ from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.datasets import make_blobs, make_multilabel_classification
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics import f1_score, hamming_loss, label_ranking_average_precision_score
+from sklearn.metrics import (
+    f1_score,
+    hamming_loss,
+    label_ranking_average_precision_score,
+    roc_auc_score,
+)
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, StandardScaler
@@ -1100,3 +1105,42 @@ def test_small_integers_of_numpy_are_integers():
         sets = [AverageK(5, max_size=k).fit(p).predict_set(p) for k in (own, plain)]
         np.testing.assert_array_equal(*sets)
     assert ROLELoss(2, n_samples=np.uint8(200), n_classes=np.int8(5)).estimates.shape == (200, 5)
+
+
+def test_rare_labels_whose_sets_are_empty_are_learnt():
+    rng = np.random.RandomState(0)
+    X, W = rng.randn(2000, 10), rng.randn(10, 3)
+    Y = (rng.rand(2000, 3) < 0.12 / (1 + np.exp(2 - 0.6 * X @ W))).astype(int)
+    clf = SparseTopClassifier(loss="bce", random_state=0).fit(X[:1000], Y[:1000])
+    proba = clf.predict_proba(X[1000:])
+    assert roc_auc_score(Y[1000:], proba) > 0.62
+    assert proba.mean() == pytest.approx(Y.mean(), abs=0.015)
+
+
+@pytest.mark.parametrize("weights", [None, [1, 2, 3, 4]])
+def test_chance_is_the_f1_of_the_best_set_for_all(weights):
+    Y = np.array([[1, 1, 0], [1, 0, 0], [0, 1, 0], [1, 0, 1]])
+    clf = SparseTopClassifier(max_epochs=1).fit(np.eye(4), Y, sample_weight=weights)
+    best = max(
+        f1_score(Y, np.tile(row, (4, 1)), average="micro", sample_weight=weights, zero_division=0)
+        for row in itertools.product([0, 1], repeat=3)
+    )
+    assert clf._chance == pytest.approx(best)
+
+
+def test_pieces_of_more_labels_than_are_predicted_are_told(data):
+    X = data[0]
+    Y = np.zeros((len(X), 40), int)
+    Y[np.arange(len(X)), np.arange(len(X)) % 40] = 1
+    clf = quick().partial_fit(X, Y)
+    assert clf.largest_size_ == 16
+    with pytest.warns(UserWarning, match="has 20 labels, but at most 16 are predicted"):
+        clf.partial_fit(X[:2], np.repeat([[1, 0]], 20, axis=1) * np.ones((2, 1), int))
+
+
+def test_a_score_of_other_labels_is_refused(data):
+    X, Y = data
+    clf = quick().fit(X, Y)
+    with pytest.raises(ValueError, match="no label that was trained on"):
+        clf.score(X[:2], [{"a"}, set()])
+    assert clf.score(X[:2], [{clf.classes_[0], 99}, {99}]) == 0

@@ -38,8 +38,9 @@ max_epochs : int or "auto", default="auto"
     suits them best and in the mean of two epochs, has not improved for long (for 500 batches at
     least while it is that of the shares of the classes), 80 epochs at most; then a new network is
     trained on all samples for the best number of epochs. Where samples have several labels, it is
-    a fifth of the samples, and the micro-F1 of the sets. The small convolutional network takes 16
-    epochs, more where these are fewer than 1,250 batches, models of Hugging Face with their
+    a fifth of the samples, and the micro-F1 of the sets, or, while that is no better than one set
+    for all, of as many labels as the training samples have. The small convolutional network takes
+    16 epochs, more where these are fewer than 1,250 batches, models of Hugging Face with their
     weights 5, other networks 50.
 lr : float or "auto", default="auto"
     Learning rate, the initial one if there is a schedule, the largest one of "one_cycle". "auto"

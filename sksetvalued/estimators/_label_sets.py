@@ -8,11 +8,15 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 
+from .._warnings import warn_caller
 from ..inputs import SparseInputs, Stream
 from ..training import HELD_OUT, TrainingSet
 from ._deep import DeepEstimator
 from ._length import SearchedLength
 from ._targets import as_label_names, encode_label_sets
+
+#: Labels of a sample that a training in pieces provides for, at least.
+MOST_IN_PIECE = 16
 
 
 class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
@@ -77,7 +81,7 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
         """Train on one pass over a piece of the data.
 
         Nothing is held out: a threshold is calibrated on the piece itself. Sizes are predicted
-        up to twice the largest of the first piece; larger ones count for that.
+        up to twice the largest of the first piece, and 16; larger ones count for that.
 
         Parameters
         ----------
@@ -112,8 +116,16 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
                 )
             inputs, y, weight = self._check_data(X, y, sample_weight, first, given, partial=True)
             if first:
-                self.largest_size_ = int(min(2 * np.diff(y.indptr).max(), y.shape[1]))
+                largest = max(2 * np.diff(y.indptr).max(), MOST_IN_PIECE)
+                self.largest_size_ = int(min(largest, y.shape[1]))
                 self._draw_seed()
+            elif np.diff(y.indptr).max() > self.largest_size_:
+                warn_caller(
+                    f"a sample has {np.diff(y.indptr).max()} labels, but at most "
+                    f"{self.largest_size_} are predicted, as the first piece had few: use "
+                    "size='threshold', or begin with a piece of samples of as many labels.",
+                    UserWarning,
+                )
             self._count(y, weight, anew=first)
             target = {"y": [y.data, y.indices, y.indptr], "sample_weight": weight}
             self._begin_fit(inputs, target, "partial_fit")
@@ -146,6 +158,11 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
         if self._form == "single":
             return super().score(X, y, sample_weight)
         y, _, _ = encode_label_sets(y, self.classes_, extend=True)
+        if y.nnz and y.indices.min() >= len(self.classes_):
+            raise ValueError(
+                "y holds no label that was trained on, as classes_ has them: "
+                f"{self.classes_[:5].tolist()}. Give labels as in fit."
+            )
         predicted = sp.csr_array(self.predict(X))
         predicted.resize(predicted.shape[0], y.shape[1])
         return accuracy_score(y, predicted, sample_weight=sample_weight)
