@@ -190,12 +190,15 @@ class AverageSizeSelector:
             self.rows = [np.concatenate(self.rows)[kept]]
 
     def merge(self, other):
-        """Take in what another selector has seen, as if its samples came next.
+        """Take in what another selector has seen, as if its samples came next; it is used up.
 
         Both must have been told the same `k`, bounds, `n_samples` and `total_weight`, the last
         two those of all parts together.
         """
         if not other.rows_seen:
+            return self
+        if not self.rows_seen:
+            vars(self).update(vars(other))
             return self
         self._count(other.rows_seen, other.weight_seen, other.weight_rounded_off)
         for selector, partner in ((self, other), (other, self)):

@@ -70,6 +70,15 @@ def test_amounts_are_taken_as_their_logarithms(unit):
         assert np.corrcoef(column[inside], log[inside])[0, 1] > 0.999
 
 
+@pytest.mark.parametrize("floor", [1e-12, 1e-3])
+def test_a_floor_under_ordinary_values_does_not_make_amounts_of_them(floor):
+    X = np.where(np.quantile(Z, 0.3, axis=0) < Z, 5 + Z, floor)
+    above = torch.from_numpy(X > 1)
+    seen = first_layer(X)(torch.from_numpy(X))
+    for column, chosen in zip(seen.T, above.T, strict=True):
+        assert column[chosen].std() > 0.1
+
+
 @pytest.mark.parametrize("outlier", [1e2, 1e4])
 def test_outliers_do_not_hide_what_differs_from_the_value_of_most(outlier):
     X = ZERO_INFLATED.copy()

@@ -569,7 +569,7 @@ def test_an_interrupt_keeps_the_best_epoch_and_says_so(data):
     X, y = data
     clf = fast(BOTH[0], max_epochs=10, validation_fraction=0.25, callbacks=[Interrupt()])
     seen = 0.75 * len(X)
-    said = rf"interrupted in epoch 4 of 10.*best epoch.* for {seen:g} of the {len(X)} samples"
+    said = rf"interrupted in epoch 4 of 10.*best epoch.* saw {seen:g} of the {len(X)} samples"
     with pytest.warns(Warning, match=said):
         clf.fit(X, y)
     assert clf.predict_set(X).shape == (len(X), N_CLASSES)
@@ -875,6 +875,31 @@ def test_floats_in_other_units_than_those_of_fit_are_refused():
     assert clf.predict_set(1.2 * images).shape == (40, 3)
     with pytest.raises(ValueError, match=r"numbers up to 25\d.* those of `fit` were numbers from"):
         clf.predict(255 * images)
+
+
+def test_floats_divided_by_what_those_of_fit_were_not_are_warned_of():
+    images = 255 * np.random.default_rng(0).random((40, 12, 12))
+    clf = TopKClassifier(k=2, max_epochs=1, random_state=0).fit(images, np.arange(40) % 3)
+    with pytest.warns(UserWarning, match="numbers from .* but those of `fit` were numbers"):
+        clf.predict(images / 255)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        clf.predict(0 * images)
+        clf.predict(0.1 * images)
+
+
+@pytest.mark.parametrize("shape", [(64, 7, 7), (9, 6, 6), (2, 5, 5)])
+def test_square_maps_tell_their_channels(shape):
+    maps = np.zeros((6, *shape), np.float32)
+    last = np.ascontiguousarray(np.moveaxis(maps, 1, 3))
+    clf = TopKClassifier(k=1, max_epochs=1)
+    for X in (maps, last):
+        clf.set_params(
+            backbone=lambda form: torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(4))
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert clf.fit(X, np.arange(6) % 2).input_shape_ == shape
 
 
 @pytest.mark.parametrize("alike", [True, False])

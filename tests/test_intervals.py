@@ -216,13 +216,13 @@ def test_errors_of_sizes_over_classes_are_those_of_repeated_samples(n_samples):
     """Where classes have sets of one size on average; others make the errors larger."""
     rng, errors, sizes = np.random.default_rng(0), [], []
     y = np.repeat(np.arange(len(n_samples)), n_samples)
-    for _ in range(300):
+    for _ in range(200):
         y_set = rng.random((len(y), len(n_samples))) < 0.2
         row = SetReport.from_predictions(y, y_set).rows[1]
         assert row["over"] == "classes"
         errors.append(row["size_error"])
         sizes.append(row["size"])
-    assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.std(sizes), rel=0.12)
+    assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.std(sizes), rel=0.15)
 
 
 def test_one_sample_tells_no_error_of_the_size_of_its_class():

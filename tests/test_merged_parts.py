@@ -142,3 +142,14 @@ def test_what_cannot_be_merged_is_said():
             again.predict_set(p)
         with pytest.raises(NotFittedError, match="was merged into another rule"):
             part.merge(again)
+
+
+def test_a_part_without_weight_takes_over_what_the_other_saw():
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.full(300, 0.3), size=4000).astype(np.float32)
+    rule = AverageK(2)
+    none = clone(rule).partial_fit(p[:5], sample_weight=np.zeros(5), n_samples=4005)
+    seen = clone(rule)
+    for rows in np.array_split(np.arange(4000), 8):
+        seen.partial_fit(p[rows], sample_weight=np.ones(len(rows)), n_samples=4005)
+    assert none.merge(seen).threshold_ == rule.fit(p).threshold_

@@ -184,6 +184,12 @@ def test_sizes_are_accumulated_by_the_reduction_of_the_loss(reduction, of_torch)
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
+def test_a_reduction_of_its_own_kind_is_left_to_the_loss():
+    x, several = torch.randn(20, 5), torch.eye(4, dtype=int).repeat(5, 1)
+    loss = nn.KLDivLoss(reduction="batchmean")
+    assert SparseTopClassifier(loss=loss, max_epochs=1).fit(x, several).n_iter_ == 1
+
+
 class Sloped(Around):
     def __init__(self):
         super().__init__()

@@ -32,7 +32,7 @@ from sklearn.model_selection import (
     StratifiedKFold,
 )
 from sklearn.naive_bayes import GaussianNB, MultinomialNB
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.semi_supervised import SelfTrainingClassifier
 from sklearn.svm import SVC, LinearSVC
@@ -299,6 +299,11 @@ def test_matrices_of_kernels_are_not_split_out_of_sight(rule, cv):
     assert model.predict_set(X @ X[kept].T).any()
 
 
+class PipelineOfOthers(Pipeline):
+    def fit(self, X, y=None, **params):
+        return super().fit(X, y, **params)
+
+
 def test_groups_reach_the_splitter_and_weights_the_folds():
     X, y = load_iris(return_X_y=True)
     groups, weight = np.arange(150) % 10, 1.0 + np.arange(150) % 3
@@ -312,6 +317,7 @@ def test_groups_reach_the_splitter_and_weights_the_folds():
         (search, StratifiedKFold(2)),
         (search, GroupKFold(2)),
         (make_pipeline(GaussianNB()), GroupKFold(2)),
+        (PipelineOfOthers([("nb", GaussianNB())]), GroupKFold(2)),
         (VotingClassifier([("nb", GaussianNB())], voting="soft"), GroupKFold(2)),
         (CalibratedClassifierCV(GaussianNB(), cv=2), GroupKFold(2)),
     ):

@@ -83,7 +83,7 @@ def test_a_search_that_has_learnt_nothing_yet_waits_for_hundreds_of_batches(
 ):
     given = iter([-math.log(4) + 0.001] * n_at_chance + [-0.5] * (80 - n_at_chance))
     monkeypatch.setattr(_length.LabelLength, "_likelihood", lambda *args: next(given))
-    clf = classifier(batch_size=30)
+    clf = classifier(batch_size=30, backbone=(2,))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         clf.fit(X, np.arange(300) % 4)

@@ -188,13 +188,11 @@ def _describe_rule(rule):
 
 
 def _write_pt2(module, batch, path, description):
-    from torch._dynamo.exc import UserError
-
     n_samples = torch.export.Dim("n_samples", min=1)
     shapes = (dynamic_shapes(batch, n_samples),)
     try:
         program = torch.export.export(module, (batch,), dynamic_shapes=shapes)
-    except UserError:
+    except torch._dynamo.exc.UserError:
         # len(x) in a network is a constant but for the tracer that reads its code.
         program = torch.export.export(module, (batch,), dynamic_shapes=shapes, strict=True)
     file = io.BytesIO()

@@ -740,7 +740,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         epoch = getattr(best, "best_epoch_", None)
         kept = f"the best epoch so far, {epoch}, is kept" if epoch else "the last state is kept"
         if len(train) < train.n_whole:
-            kept += f", of a network for {len(train)} of the {train.n_whole} samples"
+            kept += f"; that network saw {len(train)} of the {train.n_whole} samples"
         warn_caller(
             f"Training was interrupted in epoch {n_epochs} of {epochs}; {kept}.",
             ConvergenceWarning,

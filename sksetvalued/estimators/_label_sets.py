@@ -81,7 +81,8 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
         """Train on one pass over a piece of the data.
 
         Nothing is held out: a threshold is calibrated on the piece itself. Sizes are predicted
-        up to twice the largest of the first piece, and 16; larger ones count for that.
+        up to twice the largest of the first piece, or to 16 if that is more; larger ones
+        count for that.
 
         Parameters
         ----------
@@ -119,7 +120,7 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
                 largest = max(2 * np.diff(y.indptr).max(), MOST_IN_PIECE)
                 self.largest_size_ = int(min(largest, y.shape[1]))
                 self._draw_seed()
-            elif np.diff(y.indptr).max() > self.largest_size_:
+            elif self.size == "predicted" and np.diff(y.indptr).max() > self.largest_size_:
                 warn_caller(
                     f"a sample has {np.diff(y.indptr).max()} labels, but at most "
                     f"{self.largest_size_} are predicted, as the first piece had few: use "
@@ -159,9 +160,10 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
             return super().score(X, y, sample_weight)
         y, _, _ = encode_label_sets(y, self.classes_, extend=True)
         if y.nnz and y.indices.min() >= len(self.classes_):
-            raise ValueError(
+            warn_caller(
                 "y holds no label that was trained on, as classes_ has them: "
-                f"{self.classes_[:5].tolist()}. Give labels as in fit."
+                f"{self.classes_[:5].tolist()}. Give labels as in fit.",
+                UserWarning,
             )
         predicted = sp.csr_array(self.predict(X))
         predicted.resize(predicted.shape[0], y.shape[1])

@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clo
 from sklearn.model_selection import PredefinedSplit, check_cv
 from sklearn.model_selection._search import BaseSearchCV
 from sklearn.model_selection._split import GroupsConsumerMixin
+from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, get_tags, indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.metaestimators import _safe_split, available_if
@@ -694,11 +695,12 @@ def _may_score(estimator):
 
 def _takes_groups(estimator):
     """Return whether `fit` of a classifier has an argument `groups`, or hands any on to splits."""
-    if type(estimator).__module__.startswith("sklearn."):
-        hands_on = isinstance(estimator, BaseSearchCV)
+    fits = next(cls for cls in type(estimator).__mro__ if "fit" in vars(cls))
+    if fits.__module__.startswith("sklearn."):
+        hands_on = issubclass(fits, BaseSearchCV)
     else:
         kinds = [p.kind for p in signature(estimator.fit).parameters.values()]
-        hands_on = Parameter.VAR_KEYWORD in kinds
+        hands_on = Parameter.VAR_KEYWORD in kinds and not isinstance(estimator, Pipeline)
     return hands_on or has_fit_parameter(estimator, "groups")
 
 

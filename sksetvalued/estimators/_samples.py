@@ -219,6 +219,15 @@ class TakesSamples:
                     f"X holds images of numbers up to {largest:g}, but those of `fit` were "
                     f"{fitted}: convert them to uint8, or divide by 255."
                 )
+        elif low >= 0 and high > TOO_LARGE and inputs.in_memory:
+            values = inputs.take(torch.arange(min(len(inputs), N_LOOKED_AT))).double()
+            if values.max() <= 1 and values.min() >= 0 and (values % 1).any():
+                warn_caller(
+                    f"the first images of X hold numbers from {values.min():.3g} to "
+                    f"{values.max():.3g}, but those of `fit` were {fitted}: if these are the "
+                    "same units divided by the largest, multiply by it.",
+                    UserWarning,
+                )
 
     def _compare_stages(self, inputs):
         """Warn where images are given in other units in evaluation than in training."""

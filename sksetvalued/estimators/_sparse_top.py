@@ -18,7 +18,7 @@ from .._sets import collect_sets
 from ..inputs import Inputs
 from ..operators import sparse_top
 from ..rules import AverageK
-from ..training import SizedLoss
+from ..training import SizedLoss, sums
 from ._docs import with_training_parameters
 from ._label_sets import DeepLabelSetClassifier
 from ._marginals import label_proba, label_rank, link_of
@@ -198,7 +198,8 @@ class SparseTopClassifier(PlainState, SetsThreshold, DeepLabelSetClassifier, rul
             )
         if self._form == "single":
             return criterion
-        return SizedLoss(criterion, len(self.classes_))
+        reduction = "sum" if sums(criterion) else "mean"
+        return SizedLoss(criterion, len(self.classes_), reduction)
 
     def _make_net(self, module, criterion, *args):
         self._ranked_by = getattr(criterion, "ranked_by", "scores")

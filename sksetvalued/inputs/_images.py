@@ -67,7 +67,8 @@ class ImageInputs(SampleInputs):
     ----------
     images : array-like or Tensor
         Of shape (n, height, width), (n, height, width, channels) or (n, channels, height,
-        width). The channels are the dimension of 1, 3 or 4 entries, else the shorter one.
+        width). The channels are the dimension of 1, 3 or 4 entries, else the one beside a square,
+        else the shorter one.
     transform : None, callable or dict
         Applied to tensors (channels, height, width), one image at a time.
     """

@@ -30,6 +30,8 @@ NORMAL_QUARTILES = 1.349
 
 #: Quartiles of a positive column that are further apart than so many times are those of amounts.
 MANY_TIMES = 8.0
+#: Their lower half takes so many times as many orders as the upper one, at most.
+MOST_SKEWED = 4.0
 
 #: Entries that are sorted for the quartiles, at most, but of so many rows at least.
 MOST_SORTED, FEWEST_SORTED = 1 << 16, 1 << 11
@@ -145,8 +147,10 @@ class ArrayInputs(Inputs):
             std[alike] = std[alike].minimum(self._usual_distances(alike, centre, sample_weight))
             spread = torch.where(alike, _or_one(std, rounding), spread)
         scale = BENT_FROM * spread
-        # Positive amounts of many orders are bent from zero on, about to their logarithms.
+        # Positive amounts of many orders are bent from zero on, about to their logarithms, unless
+        # the lower quartile is a placeholder, many more orders below the rest.
         amounts = (least > 0) & (high > MANY_TIMES * low)
+        amounts &= (centre / low).log() < MOST_SKEWED * (high / centre).log()
         scale = torch.where(amounts, low * (low / centre), scale)
         centre = torch.where(amounts, 0.0, centre)
         mean, std = self._mean_and_std(sample_weight, lambda x: arcsinh((x - centre) / scale))
@@ -164,7 +168,7 @@ class ArrayInputs(Inputs):
         return torch.from_numpy(np.stack(chosen, axis=1))
 
     def _usual_distances(self, columns, centre, sample_weight):
-        """Return the median distance from the centre of the values of columns that are not there.
+        """Return the median distance from the centre of the values that differ from it.
 
         Outliers do not change it, as they do the deviation of a column that is mostly one value.
         """

@@ -130,7 +130,7 @@ def channels_last(shape, images):
     images : ndarray or Tensor
         Tensors have the channels first where both dimensions may be theirs, as in torchvision.
     """
-    first, last = shape[0], shape[2]
+    first, middle, last = shape
     if (first in CHANNEL_COUNTS) != (last in CHANNEL_COUNTS):
         return last in CHANNEL_COUNTS
     if first in CHANNEL_COUNTS:
@@ -140,6 +140,8 @@ def channels_last(shape, images):
             f"images of shape {tuple(shape)} may have their channels first or last: pass a torch "
             "Dataset that returns tensors of shape (channels, height, width)."
         )
+    if middle in (first, last):  # of square images
+        return middle == first
     return last < first
 
 

@@ -158,7 +158,8 @@ class SetReport:
         frame : pandas.DataFrame
             Columns over, name, n_classes, n_samples, coverage, low, high, size (average over
             what the line is over) and size_error (the standard error of that, NaN for one
-            sample; classes of one sample are taken together, as samples drawn at large).
+            sample; classes of one sample are taken together, as samples drawn at large, a single
+            one as if it varied like the others).
         """
         try:
             import pandas
@@ -194,7 +195,11 @@ class SetReport:
         expected, error = self.expected_size
         size = self.rows[0]["size"]
         error = np.hypot(error, self.rows[0]["size_error"])
-        off = f", {abs(size - expected) / error:.1f} standard errors off" if error > 0 else ""
+        off = (
+            f", {abs(size - expected) / error:.1f} standard errors off"
+            if 0 < error < np.inf
+            else ""
+        )
         return f"Expected size: {expected:.3g}; found {size:.3g}{off}."
 
     def plot(self, ax=None, **kwargs):
@@ -255,11 +260,7 @@ class _Table:
     def macro(self, over, name, chosen):
         x, m = self.n_hits[chosen], self.n_samples[chosen]
         low, high = macro_interval(x, m, self.level, self.method)
-        spread, lone = self.spread[chosen], m == 1
-        if np.count_nonzero(lone) > 1:  # as samples drawn at large
-            spread[lone] = self.size[chosen][lone].var(ddof=1)
-        elif not lone.all():
-            spread[lone] = spread[~lone].mean()
+        spread = with_lone(self.spread[chosen], self.size[chosen], m == 1)
         sizes = (self.size[chosen].mean(), np.sqrt(np.sum(spread / m)) / len(m))
         return _row(over, name, len(m), m.sum(), np.mean(x / m), low, high, *sizes)
 
@@ -269,6 +270,15 @@ class _Table:
         columns = (self.n_samples, self.n_hits / self.n_samples, low, high, self.size, error)
         values = zip(plain_labels(self.classes), *columns)
         return [_row("class", name, 1, *rest) for name, *rest in values]
+
+
+def with_lone(spread, size, lone):
+    """Return the variances of sizes within classes, with those of classes of one sample."""
+    if np.count_nonzero(lone) > 1:
+        other = size[lone].var(ddof=1)
+    else:
+        other = spread[~lone].mean() if not lone.all() else np.nan
+    return np.where(lone, other, spread)
 
 
 def _row(over, name, n_classes, n_samples, coverage, low, high, size, size_error):

@@ -140,8 +140,8 @@ class AverageK(SetRule):
     size_standard_error_ : float
         Standard error of the average size that the threshold gives on all samples of the kind,
         without weights about ``s / sqrt(n_samples_seen_)``. It takes some twenty samples to tell
-        it, is rough where few weights prevail, and infinite for one sample. Zero where all
-        calibration sets have one size, as with ``min_size=k``.
+        it; it is rough where few weights prevail, infinite for one sample, and zero where all
+        calibration sets of more have one size, as with ``min_size=k``.
     n_classes_ : int
     n_samples_seen_ : int
     prior_ : ndarray of shape (n_classes,) or None

@@ -8,7 +8,7 @@ from ._callbacks import (
     scorers_of_held_out,
     silent_parameters,
 )
-from ._criterion import accepts, make_criterion, take_learned, trained_by
+from ._criterion import accepts, make_criterion, sums, take_learned, trained_by
 from ._data import (
     StreamSet,
     TrainingSet,
@@ -73,6 +73,7 @@ __all__ = [
     "silent_parameters",
     "split_at_random",
     "split_per_class",
+    "sums",
     "take_learned",
     "torch_class",
     "trained_by",

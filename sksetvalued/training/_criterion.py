@@ -51,7 +51,7 @@ def batch_mass(criterion, target, sample_weight=None):
 
 def sums(criterion):
     """Return whether a criterion adds up what the samples of a batch give."""
-    own = _unwrapped(getattr(criterion, "_orig_mod", criterion))
+    own = trained_by(getattr(criterion, "_orig_mod", criterion))
     return getattr(own, "reduction", "mean") == "sum"
 
 

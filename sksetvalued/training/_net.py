@@ -579,7 +579,7 @@ def _was_raised(error):
 
     That of Ctrl-C comes in the midst of anything else, or from a handler of a signal.
     """
-    places = [(frame.f_code, frame_at) for frame, frame_at in _frames(error.__traceback__)]
+    places = list(_places(error.__traceback__))
     handlers = map(signal.getsignal, signal.valid_signals())
     handling = {_code(handler) for handler in handlers if callable(handler)}
     code, last = places[-1]
@@ -587,10 +587,10 @@ def _was_raised(error):
     return raised and not any(code in handling for code, _ in places)
 
 
-def _frames(traceback):
-    """Yield each frame of a traceback, and where it is in its code."""
+def _places(traceback):
+    """Yield the code of each frame of a traceback, and where it is in there."""
     while traceback is not None:
-        yield traceback.tb_frame, traceback.tb_lasti
+        yield traceback.tb_frame.f_code, traceback.tb_lasti
         traceback = traceback.tb_next
 
 

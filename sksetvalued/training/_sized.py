@@ -18,13 +18,15 @@ class SizedLoss(nn.Module):
     loss : nn.Module
         Loss of the scores, with the attributes of a :class:`sksetvalued.losses.SetLoss`.
     n_classes : int
+    reduction : {"mean", "sum"}, default="mean"
+        What `loss` does with the samples of a batch.
     """
 
-    def __init__(self, loss, n_classes):
+    def __init__(self, loss, n_classes, reduction="mean"):
         super().__init__()
         self.loss = loss
         self.n_classes = n_classes
-        self.reduction = getattr(getattr(loss, "criterion", loss), "reduction", "mean")
+        self.reduction = reduction
         self.head = loss.head
         self.uses_index = loss.uses_index
         self.prior_exponent = loss.prior_exponent
