@@ -151,5 +151,6 @@ def test_a_part_without_weight_takes_over_what_the_other_saw():
     none = clone(rule).partial_fit(p[:5], sample_weight=np.zeros(5), n_samples=4005)
     seen = clone(rule)
     for rows in np.array_split(np.arange(4000), 8):
-        seen.partial_fit(p[rows], sample_weight=np.ones(len(rows)), n_samples=4005)
+        seen.partial_fit(p[rows], n_samples=4005)
+    assert seen._selector.level is not None
     assert none.merge(seen).threshold_ == rule.fit(p).threshold_
