@@ -65,9 +65,8 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         `estimator` is fitted already and stays as it is; `fit` calibrates the rule on its
         samples, which it must not have been trained on. An iterable of splits, or a
         `PredefinedSplit`, holds positions of the samples of this very fit: it is not for searches.
-        None: 5, or 0.2 for a rule that promises
-        something of new samples, which cross-validation cannot. A matrix of kernels or distances
-        takes no share.
+        None: 5, or 0.2 for a rule that promises something of new samples, which cross-validation
+        cannot. A matrix of kernels or distances takes no share.
 
     Attributes
     ----------

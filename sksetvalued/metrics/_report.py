@@ -260,7 +260,7 @@ class _Table:
     def macro(self, over, name, chosen):
         x, m = self.n_hits[chosen], self.n_samples[chosen]
         low, high = macro_interval(x, m, self.level, self.method)
-        spread = with_lone(self.spread[chosen], self.size[chosen], m == 1)
+        spread = _with_lone(self.spread[chosen], self.size[chosen], m == 1)
         sizes = (self.size[chosen].mean(), np.sqrt(np.sum(spread / m)) / len(m))
         return _row(over, name, len(m), m.sum(), np.mean(x / m), low, high, *sizes)
 
@@ -272,7 +272,7 @@ class _Table:
         return [_row("class", name, 1, *rest) for name, *rest in values]
 
 
-def with_lone(spread, size, lone):
+def _with_lone(spread, size, lone):
     """Return the variances of sizes within classes, with those of classes of one sample."""
     if np.count_nonzero(lone) > 1:
         other = size[lone].var(ddof=1)
