@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import scipy.stats
 import torch
 from skorch.callbacks import Callback
 
@@ -79,6 +80,21 @@ def test_a_floor_under_ordinary_values_does_not_make_amounts_of_them(floor):
         assert column[chosen].std() > 0.1
 
 
+def test_columns_whose_lower_half_takes_most_orders_are_no_amounts():
+    X = scipy.stats.gamma(0.3).ppf((Z.argsort(0).argsort(0) + 0.5) / len(Z))
+    assert (np.quantile(X, 0.75, axis=0) > 8 * np.quantile(X, 0.25, axis=0)).all()
+    np.testing.assert_allclose(first_layer(X)(torch.from_numpy(X)), bent(X), atol=1e-4)
+
+
+def test_amounts_of_sixty_orders_are_told_apart_in_the_upper_fourteen():
+    X = np.exp(30 * Z - 40)
+    seen = first_layer(X)(torch.from_numpy(X)).numpy()
+    assert np.isfinite(seen).all()
+    for column, amounts in zip(seen.T, X.T, strict=True):
+        order = np.argsort(amounts)
+        assert (np.diff(column[order[amounts[order] > 1e-14 * amounts.max()]]) > 0).all()
+
+
 @pytest.mark.parametrize("outlier", [1e2, 1e4])
 def test_outliers_do_not_hide_what_differs_from_the_value_of_most(outlier):
     X = ZERO_INFLATED.copy()
@@ -121,11 +137,21 @@ def test_tails_are_bent_by_arcsinh_however_far_out():
     assert torch.isfinite(arcsinh(torch.tensor([-3e38, 3e38]))).all()
 
 
-def test_a_column_of_two_values_is_standardised():
-    X = (Z > 1.0).astype(float)
-    np.testing.assert_allclose(
-        first_layer(X)(torch.from_numpy(X)), (X - X.mean(0)) / X.std(0), atol=1e-5
-    )
+@pytest.mark.parametrize("n_ones", [100, 40, 3, 1])
+@pytest.mark.parametrize(("zero", "one"), [(0.0, 1.0), (1e6, 1e6 - 1e-3)])
+def test_the_two_values_of_an_indicator_are_two_apart_however_rare_one_is(n_ones, zero, one):
+    X = np.where(Z.argsort(0).argsort(0) < n_ones, one, zero)
+    seen = first_layer(X)(torch.from_numpy(X)).numpy()
+    np.testing.assert_allclose(np.ptp(seen, axis=0), 2, rtol=1e-5)
+    np.testing.assert_allclose(seen.mean(0), 0, atol=1e-5)
+
+
+def test_values_beside_a_usual_one_are_two_away_from_it_in_the_mean_square():
+    seen = first_layer(ZERO_INFLATED)(torch.from_numpy(ZERO_INFLATED)).numpy()
+    for column, is_usual in zip(seen.T, (ZERO_INFLATED == 0).T, strict=True):
+        away = column[~is_usual] - column[is_usual][0]
+        assert np.mean(away**2) == pytest.approx(4, rel=1e-4)
+        assert away.std() > 0.1
 
 
 def test_a_constant_column_counts_for_nothing():

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier, load, save
-from sksetvalued.inputs import SparseInputs, SparseRows
+from sksetvalued.inputs import WIDE, SparseInputs, SparseRows
 from sksetvalued.networks import HEADS, MLP, LinearHead, Network, TwoHead
 
 N_COLUMNS, N_CLASSES = 400, 5
@@ -207,6 +207,51 @@ def test_training_on_sparse_batches_is_training_on_dense_ones(clf, monkeypatch):
     monkeypatch.setattr(sp.csr_array, "toarray", None)
     for matrix in (X, sp.csr_array(X)):
         np.testing.assert_allclose(clf.fit(matrix, y).decision_function(matrix), dense, atol=1e-4)
+
+
+def mixed_table(n_columns, moved=False, filled=1.0):
+    """Return rows with indicators and two quantities, `filled` of which is not zero, and labels.
+
+    The quantities tell the classes; if `moved`, in other units, far from zero.
+    """
+    rng = np.random.default_rng(0)
+    quantities = rng.standard_normal((300, 2))
+    y = (quantities > 0) @ [1, 2]
+    if moved:
+        quantities = quantities * [1e-3, 40] + [1e3, 7000]
+    quantities[rng.uniform(size=300) > filled, 1] = 0
+    indicators = sp.random(300, n_columns - 2, 0.02, random_state=0, data_rvs=np.ones)
+    return sp.csr_matrix(sp.hstack([indicators, quantities])), y
+
+
+@pytest.mark.parametrize("n_columns", [60, 600])
+def test_units_of_quantities_beside_indicators_are_without_effect(n_columns):
+    """They are centred as those of a dense table, of which these are networks of the same kind."""
+    X, y = mixed_table(n_columns)
+    moved, _ = mixed_table(n_columns, moved=True)
+    clf = TopKClassifier(k=2, max_epochs=12, random_state=0)
+    scores = clf.fit(X, y).decision_function(X)
+    assert clf.score(X, y) > 0.8
+    np.testing.assert_allclose(clf.fit(moved, y).decision_function(moved), scores, atol=2e-3)
+    if n_columns <= WIDE:
+        np.testing.assert_array_equal(clf.fit(X.toarray(), y).decision_function(X), scores)
+
+
+@pytest.mark.parametrize("filled", [1.0, 0.95])
+def test_centred_columns_of_sparse_rows_are_those_of_dense_ones(filled, monkeypatch):
+    X, y = mixed_table(600, moved=True, filled=filled)
+    clf = TopKClassifier(k=2, backbone=(16, 8), backbone_params={"skip": True}, random_state=0)
+    clf.set_params(max_epochs=6)
+    dense = scores_by_dense_batches(clf, X, y, monkeypatch)
+    assert np.ptp(dense) > 0.1
+    scores = clf.fit(X, y).decision_function(X)
+    assert clf.net_.module_.normalize.mean.count_nonzero() == 2
+    np.testing.assert_allclose(scores, dense, atol=1e-3)
+    for batch in rows_of(X).split([100, 200]):
+        seen, layer = batch.to("cpu").to_dense(), clf.net_.module_.normalize.cpu()
+        torch.testing.assert_close(layer(batch).to_dense(), layer(seen))
+        parts = [part.to_dense() for part in layer(batch).to("cpu").split([40, len(batch) - 40])]
+        torch.testing.assert_close(torch.cat(parts), layer(seen))
 
 
 def test_scores_of_a_row_do_not_depend_on_the_others():

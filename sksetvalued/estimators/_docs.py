@@ -13,7 +13,7 @@ backbone : None, tuple of int, str, nn.Module or callable, default=None
     callable takes the shape of a sample and returns a module. The perceptron standardises the
     columns of a table by the training data, after it has bent what lies far from the median in
     units of the quartiles (positive columns of many orders are taken about as their logarithms),
-    and takes the cosines of up to 500 columns beside them (of a sparse table it scales the stored
+    and takes the cosines of up to 500 columns beside them (of sparse columns it scales the stored
     values); `partial_fit` takes the statistics of its first piece.
 backbone_params : dict, default=None
     Arguments of a named or callable backbone; of "hf/" the values of its configuration, and

@@ -41,8 +41,8 @@ class ColumnStatistics(NamedTuple):
     ----------
     centre, scale : DoubleTensor of shape (n_features,)
     mean, std : DoubleTensor of shape (n_features,), optional
-        Of ``arcsinh((x - centre) / scale)``. Sparse tables, whose zeros have to stay, have none:
-        their centre is zero, and their columns are scaled only.
+        Of ``arcsinh((x - centre) / scale)``. Sparse tables, most zeros of which have to stay, have
+        none: of columns with zeros the centre is zero, and they are scaled only.
 
     Examples
     --------

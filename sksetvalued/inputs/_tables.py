@@ -1,6 +1,7 @@
 """Feature tables: dense arrays and CSR matrices."""
 
 import math
+from abc import abstractmethod
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -9,8 +10,13 @@ from scipy.sparse.linalg import norm
 from sklearn.preprocessing import normalize
 
 from .._arrays import to_tensor
+from .._checks import SMALLEST
 from .._sets import without_zeros
 from ._base import ColumnStatistics, Inputs
+
+#: Share of the samples in which a column of a sparse matrix is not zero, from which on it may be
+#: a quantity, as those that stand beside the indicators of a ColumnTransformer.
+HARDLY_ZERO = 0.9
 
 #: Entries that are summed together, in double: few enough to stay in the processor's cache.
 AT_ONCE = 1 << 14
@@ -30,8 +36,11 @@ NORMAL_QUARTILES = 1.349
 
 #: Quartiles of a positive column that are further apart than so many times are those of amounts.
 MANY_TIMES = 8.0
-#: Their lower half takes so many times as many orders as the upper one, at most.
-MOST_SKEWED = 4.0
+#: Their lower half takes at most so many times as many orders as the upper one: as many of a
+#: log-normal column, but 1.4 and more of gamma variables, which are learnt better as they are.
+MOST_SKEWED = 1.3
+#: Values are told apart down to the greatest divided by this, within what `arcsinh` takes.
+MOST_TIMES = 1e15
 
 #: Entries that are sorted for the quartiles, at most, but of so many rows at least.
 MOST_SORTED, FEWEST_SORTED = 1 << 16, 1 << 11
@@ -91,7 +100,112 @@ def _quantiles(values, share, levels):
     return values[share.cumsum().searchsorted(np.asarray(levels) - ROUNDING)]
 
 
-class ArrayInputs(Inputs):
+class TableInputs(Inputs):
+    """Rows of a table whose columns can be centred and bent."""
+
+    def statistics(self, sample_weight=None):
+        # The quartiles do not feel how far outliers are, which would crush the rest of a column.
+        least, low, centre, high, greatest = self._quartiles(sample_weight)
+        rounding = ROUNDING * centre.abs()
+        spread = (high - low) / NORMAL_QUARTILES
+        # Columns of which half of the samples, or more, have one and the same value.
+        alike = spread <= rounding
+        if alike.any():
+            _, std = self._mean_and_std(sample_weight, lambda x: x - centre)
+            std[alike] = std[alike].minimum(self._usual_distances(alike, centre, sample_weight))
+            spread = torch.where(alike, _or_one(std, rounding), spread)
+        scale = BENT_FROM * spread
+        # Positive amounts of many orders are bent from zero on, about to their logarithms, unless
+        # the lower half takes more orders than the upper one, or is a placeholder far below it.
+        amounts = (least > 0) & (high > MANY_TIMES * low)
+        amounts &= (centre / low).log() < MOST_SKEWED * (high / centre).log()
+        unit = torch.maximum(low * (low / centre), greatest / MOST_TIMES)
+        amounts &= unit >= SMALLEST
+        scale = torch.where(amounts, unit, scale)
+        centre = torch.where(amounts, 0.0, centre)
+        mean, std = self._mean_and_std(sample_weight, lambda x: arcsinh((x - centre) / scale))
+        if alike.any():
+            # However rare other values are, they are two apart from the usual one, as the values
+            # of a standardised column that has two of them are in equal shares.
+            others, _ = self._mean_and_std(
+                sample_weight, lambda x: ((x - centre).abs() > rounding).double()
+            )
+            distance = ((mean.square() + std.square()) / others).sqrt()
+            std = torch.where(alike, distance / 2, std)
+        return ColumnStatistics(centre, scale, mean, _or_one(std))
+
+    def _quartiles(self, sample_weight):
+        """Return the least, what a quarter, a half and three quarters hold, and the greatest."""
+        rows, share = self._sorted_rows(sample_weight)
+        # All columns at once would take memory, and one by one lie far apart.
+        chosen = [
+            np.append(_quantiles(column, share, np.arange(4) / 4), column.max())
+            for columns in self._dense(rows).split(COLUMNS_SORTED, dim=1)
+            for column in columns.double().t().contiguous().numpy()
+        ]
+        return torch.from_numpy(np.stack(chosen, axis=1))
+
+    def _usual_distances(self, columns, centre, sample_weight):
+        """Return the median distance from the centre of the values that differ from it.
+
+        Outliers do not change it, as they do the deviation of a column that is mostly one value.
+        """
+        rows, share = self._sorted_rows(sample_weight)
+        table, usual = self._dense(rows)[:, columns].double(), []
+        for column in (table - centre[columns]).abs_().numpy().T:
+            away = column > 0
+            usual.append(*_quantiles(column[away], share[away] / share[away].sum(), [0.5]))
+        return torch.tensor(usual)
+
+    def _sorted_rows(self, sample_weight):
+        """Return the rows whose values are sorted, and their shares.
+
+        Of many rows, those evenly spread: there, weights count like repeats only nearly.
+        """
+        rows = torch.arange(len(self)) if sample_weight is None else sample_weight.nonzero()[:, 0]
+        n_sorted = max(FEWEST_SORTED, MOST_SORTED // max(self.sample_shape[0], 1))
+        rows = rows[:: -(-len(rows) // n_sorted)]
+        weight = None if sample_weight is None else sample_weight[rows]
+        return rows, _shares(weight, len(rows)).numpy()
+
+    def _mean_and_std(self, sample_weight, function):
+        weight = _shares(sample_weight, len(self))
+        n_features = self.sample_shape[0]
+        mean, square = torch.zeros(2, n_features, dtype=torch.float64)
+        n_rows = max(1, AT_ONCE // max(n_features, 1))
+        for rows, share in zip(self._blocks(n_rows), weight.split(n_rows)):
+            x = function(rows.double())
+            mean += share @ x
+            square += share @ x.square_()
+        # The mean is at most one deviation from the median, so that no digits are lost.
+        return mean, (square - mean.square()).clamp_min_(0).sqrt_()
+
+    @torch.no_grad()
+    def normalized(self, layer):
+        n_samples, n_features = len(self), self.sample_shape[0]
+        if not 0 < n_samples * n_features <= MOST_KEPT:
+            return self
+        first = self._dense(torch.tensor([0]))
+        # A table too large for an accelerator has stayed where it was.
+        if any(buffer.device != first.device for buffer in layer.buffers()):
+            return self
+        first = layer(first)
+        kept = first.new_empty(n_samples, first.shape[1])
+        n_rows = max(1, AT_ONCE // n_features)
+        for rows, block in zip(kept.split(n_rows), self._blocks(n_rows), strict=True):
+            rows.copy_(layer(block))
+        return NormalizedInputs(kept)
+
+    def _dense(self, indices):
+        """Return a dense batch."""
+        return self.take(indices)
+
+    @abstractmethod
+    def _blocks(self, n_rows):
+        """Yield dense batches of so many rows, one after the other."""
+
+
+class ArrayInputs(TableInputs):
     """Rows of a dense array.
 
     Parameters
@@ -135,73 +249,6 @@ class ArrayInputs(Inputs):
     def parts(self):
         return [self.data]
 
-    def statistics(self, sample_weight=None):
-        # The quartiles do not feel how far outliers are, which would crush the rest of a column.
-        least, low, centre, high = self._quartiles(sample_weight)
-        rounding = ROUNDING * centre.abs()
-        spread = (high - low) / NORMAL_QUARTILES
-        if not (spread > rounding).all():
-            # Half of the samples, or more, have one and the same value.
-            _, std = self._mean_and_std(sample_weight, lambda x: x - centre)
-            alike = spread <= rounding
-            std[alike] = std[alike].minimum(self._usual_distances(alike, centre, sample_weight))
-            spread = torch.where(alike, _or_one(std, rounding), spread)
-        scale = BENT_FROM * spread
-        # Positive amounts of many orders are bent from zero on, about to their logarithms, unless
-        # the lower quartile is a placeholder, many more orders below the rest.
-        amounts = (least > 0) & (high > MANY_TIMES * low)
-        amounts &= (centre / low).log() < MOST_SKEWED * (high / centre).log()
-        scale = torch.where(amounts, low * (low / centre), scale)
-        centre = torch.where(amounts, 0.0, centre)
-        mean, std = self._mean_and_std(sample_weight, lambda x: arcsinh((x - centre) / scale))
-        return ColumnStatistics(centre, scale, mean, _or_one(std))
-
-    def _quartiles(self, sample_weight):
-        """Return the least values, and those that a quarter, a half, three quarters hold."""
-        rows, share = self._sorted_rows(sample_weight)
-        # All columns at once would take memory, and one by one lie far apart.
-        chosen = [
-            _quantiles(column, share, np.arange(4) / 4)
-            for columns in self.take(rows).split(COLUMNS_SORTED, dim=1)
-            for column in columns.double().t().contiguous().numpy()
-        ]
-        return torch.from_numpy(np.stack(chosen, axis=1))
-
-    def _usual_distances(self, columns, centre, sample_weight):
-        """Return the median distance from the centre of the values that differ from it.
-
-        Outliers do not change it, as they do the deviation of a column that is mostly one value.
-        """
-        rows, share = self._sorted_rows(sample_weight)
-        table, usual = self.take(rows)[:, columns].double(), []
-        for column in (table - centre[columns]).abs_().numpy().T:
-            away = column > 0
-            usual.append(*_quantiles(column[away], share[away] / share[away].sum(), [0.5]))
-        return torch.tensor(usual)
-
-    def _sorted_rows(self, sample_weight):
-        """Return the rows whose values are sorted, and their shares.
-
-        Of many rows, those evenly spread: there, weights count like repeats only nearly.
-        """
-        rows = torch.arange(len(self)) if sample_weight is None else sample_weight.nonzero()[:, 0]
-        n_sorted = max(FEWEST_SORTED, MOST_SORTED // max(self.sample_shape[0], 1))
-        rows = rows[:: -(-len(rows) // n_sorted)]
-        weight = None if sample_weight is None else sample_weight[rows]
-        return rows, _shares(weight, len(rows)).numpy()
-
-    def _mean_and_std(self, sample_weight, function):
-        weight = _shares(sample_weight, len(self))
-        n_features = self.sample_shape[0]
-        mean, square = torch.zeros(2, n_features, dtype=torch.float64)
-        n_rows = max(1, AT_ONCE // max(n_features, 1))
-        for rows, share in zip(self._blocks(n_rows), weight.split(n_rows)):
-            x = function(rows.double())
-            mean += share @ x
-            square += share @ x.square_()
-        # The mean is at most one deviation from the median, so that no digits are lost.
-        return mean, (square - mean.square()).clamp_min_(0).sqrt_()
-
     def _blocks(self, n_rows):
         return self.data.split(n_rows)
 
@@ -211,20 +258,6 @@ class ArrayInputs(Inputs):
             if self.data.nbytes > self.device_share * free:
                 return self
         return type(self)(self.data.to(device))
-
-    @torch.no_grad()
-    def normalized(self, layer):
-        n_samples, n_features = self.data.shape
-        # A table too large for an accelerator has stayed where it was.
-        apart = any(buffer.device != self.data.device for buffer in layer.buffers())
-        if apart or not 0 < self.data.numel() <= MOST_KEPT:
-            return self
-        first = layer(self.data[:1])
-        kept = first.new_empty(n_samples, first.shape[1])
-        n_rows = max(1, AT_ONCE // n_features)
-        for rows, block in zip(kept.split(n_rows), self._blocks(n_rows), strict=True):
-            rows.copy_(layer(block))
-        return NormalizedInputs(kept)
 
 
 class NormalizedRows:
@@ -273,49 +306,75 @@ class SparseRows:
         Position of the first value of each row.
     values : Tensor of shape (n_stored,)
     n_columns : int
+    absent : pair of Tensors of shape (n_filled,) and (n_samples, n_filled), optional
+        Of columns whose zeros have become other values: which they are, and what stands there,
+        or zero beside a stored value.
     """
 
     ndim = 2
 
-    def __init__(self, columns, starts, values, n_columns):
+    def __init__(self, columns, starts, values, n_columns, absent=None):
         self.columns = columns
         self.starts = starts
         self.values = values
         self.n_columns = n_columns
+        self.absent = absent
 
     def __len__(self):
         return len(self.starts)
 
     def to(self, device, non_blocking=False):
         """Return the batch on a device."""
-        parts = (self.columns, self.starts, self.values)
-        parts = (part.to(device, non_blocking=non_blocking) for part in parts)
-        return SparseRows(*parts, self.n_columns)
+        parts = (self.columns, self.starts, self.values, *(self.absent or ()))
+        columns, starts, values, *absent = (
+            part.to(device, non_blocking=non_blocking) for part in parts
+        )
+        return SparseRows(columns, starts, values, self.n_columns, absent or None)
 
     def split(self, sizes):
         """Return batches of so many rows each, one after the other."""
         rows = list(accumulate(sizes, initial=0))
         ends = [*self.starts[rows[:-1]].tolist(), len(self.values)]
+        columns, values = self.absent or (None, None)
         return [
             SparseRows(
                 self.columns[first:end],
                 self.starts[row:next_row] - first,
                 self.values[first:end],
                 self.n_columns,
+                None if columns is None else (columns, values[row:next_row]),
             )
             for (row, next_row), (first, end) in zip(pairwise(rows), pairwise(ends), strict=True)
         ]
 
     def to_dense(self):
         """Return the batch as a tensor of shape (n_samples, n_columns)."""
+        dense = self.values.new_zeros(len(self), self.n_columns)
+        places = self._rows(), self.columns.long()
+        dense.index_put_(places, self.values, accumulate=True)
+        if self.absent is not None:
+            columns, values = self.absent
+            dense[:, columns] += values
+        return dense
+
+    def lacks(self, columns):
+        """Return which rows store no value in some columns, of shape (n_samples, n_chosen)."""
+        place = columns.new_full((self.n_columns,), -1)
+        place[columns] = torch.arange(len(columns), device=columns.device)
+        place = place[self.columns.long()]
+        chosen = place >= 0
+        lacks = torch.ones(len(self), len(columns), dtype=torch.bool, device=columns.device)
+        lacks[self._rows()[chosen], place[chosen]] = False
+        return lacks
+
+    def _rows(self):
+        """Return the row of each value."""
         end = self.starts.new_tensor([len(self.values)])
         counts = torch.cat([self.starts[1:], end]) - self.starts
-        rows = torch.arange(len(self), device=counts.device).repeat_interleave(counts)
-        dense = self.values.new_zeros(len(self), self.n_columns)
-        return dense.index_put_((rows, self.columns.long()), self.values, accumulate=True)
+        return torch.arange(len(self), device=counts.device).repeat_interleave(counts)
 
 
-class SparseInputs(Inputs):
+class SparseInputs(TableInputs):
     """Rows of a CSR matrix, made dense batch by batch, or kept sparse.
 
     Parameters
@@ -356,9 +415,9 @@ class SparseInputs(Inputs):
         return self.data.shape[0]
 
     def take(self, indices):
-        rows = self.data[indices.cpu().numpy()]
         if not self.keep_sparse:
-            return torch.from_numpy(rows.toarray())
+            return self._dense(indices)
+        rows = self.data[indices.cpu().numpy()]
         starts = rows.indptr[:-1].astype(rows.indices.dtype, copy=False)
         parts = (torch.from_numpy(part) for part in (rows.indices, starts, rows.data))
         return SparseRows(*parts, rows.shape[1])
@@ -391,7 +450,17 @@ class SparseInputs(Inputs):
     def parts(self):
         return [str(self.data.shape), self.data.data, self.data.indices, self.data.indptr]
 
+    def _dense(self, indices):
+        return torch.from_numpy(self.data[indices.cpu().numpy()].toarray())
+
+    def _blocks(self, n_rows):
+        starts = range(0, len(self), n_rows)
+        return (torch.from_numpy(self.data[i : i + n_rows].toarray()) for i in starts)
+
     def statistics(self, sample_weight=None):
+        quantities = self._quantities()
+        if len(quantities) and self.sample_shape[0] <= WIDE:
+            return super().statistics(sample_weight)
         # Centring would fill the zeros. The spread of a column is that of its stored values, so
         # that a rare word counts where it occurs like a common one; rows get a norm of about 1.
         share = _shares(sample_weight, len(self)).numpy()
@@ -399,7 +468,22 @@ class SparseInputs(Inputs):
         squares = self._sums(weights * np.square(self.data.data, dtype=np.float64))
         stored = self._sums(weights)
         spread = np.sqrt(squares / np.where(stored > 0, stored, 1) * stored.sum())
-        return ColumnStatistics(torch.zeros(len(spread)), _or_one(torch.from_numpy(spread)))
+        centre = np.zeros(len(spread))
+        # Of few columns all zeros may be filled: of those that hardly have any.
+        for column in quantities:
+            values = self.data[:, [column]].toarray()[:, 0].astype(np.float64)
+            centre[column] = share @ values
+            spread[column] = np.sqrt(share @ np.square(values - centre[column]))
+        return ColumnStatistics(torch.from_numpy(centre), _or_one(torch.from_numpy(spread)))
+
+    def _quantities(self):
+        """Return the columns that are hardly ever zero, and differ where they are not."""
+        rows, n_columns = len(self), self.sample_shape[0]
+        n_stored = np.bincount(self.data.indices, minlength=n_columns)
+        full = np.flatnonzero(n_stored >= HARDLY_ZERO * rows)
+        columns = self.data[:, full].tocsc()
+        values = (columns.data[i:j] for i, j in pairwise(columns.indptr))
+        return full[[len(part) > 0 and np.ptp(part) > 0 for part in values]]
 
     def _sums(self, values):
         """Return the sum of one value for each stored one, by column."""

@@ -61,7 +61,8 @@ class ColumnScale(nn.Module):
     """Centre and scale the columns of a table.
 
     The mean is subtracted in the precision of the batch, so that a large one costs no digits of
-    doubles; what comes out has the precision of the network. Sparse rows are scaled only.
+    doubles; what comes out has the precision of the network. Of sparse rows, what their zeros
+    become is kept apart.
 
     Parameters
     ----------
@@ -91,8 +92,14 @@ class ColumnScale(nn.Module):
             if x.dtype in (torch.float16, torch.bfloat16):
                 return self(x.to(scale.dtype))
             return (x - mean).to(scale.dtype).div_(scale)
-        values = x.values.to(scale.dtype) / scale[x.columns.long()]
-        return SparseRows(x.columns, x.starts, values, x.n_columns)
+        columns, values, absent = x.columns.long(), x.values, None
+        centred = mean.nonzero()[:, 0]
+        if len(centred):
+            values = values - mean[columns]
+            zero = -(mean[centred] / scale[centred]).to(scale.dtype)
+            absent = centred, x.lacks(centred).to(scale.dtype) * zero
+        values = values.to(scale.dtype) / scale[columns]
+        return SparseRows(x.columns, x.starts, values, x.n_columns, absent)
 
 
 class Arcsinh(nn.Module):

@@ -53,10 +53,14 @@ def _map_sparse(rows, weight):
     if table.dtype != rows.values.dtype:
         used, columns = columns.unique(return_inverse=True)
         table = table[used].to(rows.values.dtype)
-    return F.embedding_bag(
+    sums = F.embedding_bag(
         columns,
         table.contiguous(),
         rows.starts,
         mode="sum",
         per_sample_weights=rows.values,
     )
+    if rows.absent is None:
+        return sums
+    columns, values = rows.absent
+    return sums + values @ weight.t()[columns].to(values.dtype)
