@@ -233,10 +233,11 @@ class SparseTopClassifier(PlainState, SetsThreshold, DeepLabelSetClassifier, rul
 
         def metric(y_true, outputs, sample_weight):
             value = f1(y_true, outputs, sample_weight)
-            if value > self._chance:
+            scores, sizes = self._separate(outputs)
+            if value > self._chance or 2 * self._sizes(sizes).mean() > self.average_size_:
                 return value
-            # Sets that hold nothing, as of rare labels, or nothing learnt: go by the scores.
-            mask = self._by_threshold(*self._separate(outputs))
+            # Sets that hold next to nothing, as of rare labels: go by the scores.
+            mask = self._by_threshold(scores, sizes)
             return self._chance * _micro_f1(y_true, mask, sample_weight)
 
         return "valid_informed_f1", metric
