@@ -4,9 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 from joblib import Parallel, delayed
+from sklearn import get_config
 from sklearn.base import clone
 from sklearn.model_selection import check_cv
 from sklearn.utils import indexable
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.validation import _check_method_params
 
@@ -241,7 +243,8 @@ def cross_val_predict_set(model, X, y, *, groups=None, cv=None, n_jobs=None, par
     y : array-like of shape (n_samples,)
         Labels; several per sample where `model` learns them, in a form that it takes.
     groups : array-like of shape (n_samples,), optional
-        Groups of the samples, for splitters such as `GroupKFold`.
+        Groups of the samples, for splitters such as `GroupKFold`. Where metadata routing is
+        enabled they belong to `params`.
     cv : int, splitter, iterable or None, default=None
         An int or None (5): folds, stratified by single labels. Their test parts must hold each
         sample once.
@@ -249,7 +252,8 @@ def cross_val_predict_set(model, X, y, *, groups=None, cv=None, n_jobs=None, par
         Folds fitted at a time.
     params : dict, optional
         Passed to ``model.fit``, such as ``{"sample_weight": weights}``: of arrays as long as X,
-        the rows of the fold.
+        the rows of the fold. By metadata routing where it is enabled: to ``model.fit`` and
+        ``cv.split``, as these request them.
 
     Returns
     -------
@@ -277,7 +281,9 @@ def cross_val_predict_set(model, X, y, *, groups=None, cv=None, n_jobs=None, par
         X, y = indexable(with_rows(X), as_labels(y, "y", warn=True))
         classes = np.unique(y)
     n_samples = _n_samples(y)
-    folds = list(check_cv(cv, y, classifier=not several).split(X, y, groups))
+    cv = check_cv(cv, y, classifier=not several)
+    fit_params, split_params = _route(model, cv, groups, params or {})
+    folds = list(cv.split(X, y, **split_params))
     tested = np.concatenate([np.arange(n_samples)[test] for _, test in folds])
     if not np.array_equal(np.sort(tested), np.arange(n_samples)):
         raise ValueError(
@@ -285,12 +291,28 @@ def cross_val_predict_set(model, X, y, *, groups=None, cv=None, n_jobs=None, par
             "use cross_validate with the scorers of sksetvalued.metrics."
         )
     parts = Parallel(n_jobs=n_jobs)(
-        delayed(_sets_of_fold)(clone(model), X, y, train, test, classes, params or {})
+        delayed(_sets_of_fold)(clone(model), X, y, train, test, classes, fit_params)
         for train, test in folds
     )
     y_set = np.zeros((n_samples, len(classes)), dtype=bool)
     y_set[tested] = np.concatenate(parts)
     return y_set
+
+
+def _route(model, cv, groups, params):
+    """Return the parameters of `fit` of the model and of `split` of the splitter."""
+    if not get_config()["enable_metadata_routing"]:
+        return params, {"groups": groups}
+    if groups is not None:
+        raise ValueError(
+            "groups are metadata like others where metadata routing is enabled: pass them as "
+            "params={'groups': groups}."
+        )
+    router = MetadataRouter(owner="cross_val_predict_set")
+    router.add(estimator=model, method_mapping=MethodMapping().add(caller="fit", callee="fit"))
+    router.add(splitter=cv, method_mapping=MethodMapping().add(caller="fit", callee="split"))
+    routed = process_routing(router, "fit", **params)
+    return routed["estimator"]["fit"], routed["splitter"]["split"]
 
 
 def _sets_of_fold(model, X, y, train, test, classes, params):

@@ -882,10 +882,12 @@ def test_floats_divided_by_what_those_of_fit_were_not_are_warned_of():
     clf = TopKClassifier(k=2, max_epochs=1, random_state=0).fit(images, np.arange(40) % 3)
     with pytest.warns(UserWarning, match="numbers from .* but those of `fit` were numbers"):
         clf.predict(images / 255)
+    dark_first = np.concatenate([images[:20] / 255, images])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         clf.predict(0 * images)
         clf.predict(0.1 * images)
+        clf.predict(dark_first)
 
 
 @pytest.mark.parametrize("shape", [(64, 7, 7), (9, 6, 6), (2, 5, 5)])

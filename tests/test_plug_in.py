@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 from scipy.special import log_softmax
 from sklearn import config_context
 from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_classifier
@@ -17,8 +18,9 @@ from sklearn.ensemble import (
     StackingClassifier,
     VotingClassifier,
 )
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import NotFittedError, UnsetMetadataPassedError
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.feature_selection import RFECV
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.metrics import top_k_accuracy_score
@@ -320,6 +322,8 @@ def test_groups_reach_the_splitter_and_weights_the_folds():
         (PipelineOfOthers([("nb", GaussianNB())]), GroupKFold(2)),
         (VotingClassifier([("nb", GaussianNB())], voting="soft"), GroupKFold(2)),
         (CalibratedClassifierCV(GaussianNB(), cv=2), GroupKFold(2)),
+        (RFECV(LogisticRegression(max_iter=500), cv=GroupKFold(2)), GroupKFold(2)),
+        (Delegates(GaussianNB()), GroupKFold(2)),
     ):
         PlugInClassifier(model, AverageK(1.5), cv=cv).fit(X, y, groups=groups)
     assert given.rule_.threshold_ == listed.rule_.threshold_
@@ -655,6 +659,59 @@ def test_metadata_routing_reaches_pipelines_and_splitters(digits):
         np.testing.assert_allclose(clf.predict_proba(X), expected.predict_proba(scaled))
         with pytest.raises(ValueError, match="groups"):
             clf.fit(X, y, sample_weight=weight)
+
+
+def test_sets_out_of_fold_take_metadata_as_predictions_of_scikit_learn_do(digits):
+    X, y, _, _ = digits
+    groups, weight = np.arange(len(y)) % 6, np.where(y == 0, 1e-6, 1.0)
+    model = PlugInClassifier(GaussianNB(), AverageK(2), cv=GroupKFold(3))
+    with config_context(enable_metadata_routing=True):
+        cv = GroupKFold(2)
+        sets = cross_val_predict_set(model, X, y, cv=cv, params={"groups": groups})
+        for train, test in cv.split(X, y, groups):
+            model.fit(X[train], y[train], groups=groups[train])
+            np.testing.assert_array_equal(sets[test], model.predict_set(X[test]))
+        with pytest.raises(ValueError, match="params={'groups': groups}"):
+            cross_val_predict_set(model, X, y, cv=cv, groups=groups)
+        refused = TopKClassifier(2, max_epochs=1)
+        params = {"sample_weight": weight}
+        with pytest.raises(UnsetMetadataPassedError):
+            cross_val_predict_set(refused, X, y, cv=2, params=params)
+        refused.set_fit_request(sample_weight=False)
+        with pytest.raises(TypeError, match="sample_weight"):
+            cross_val_predict_set(refused, X, y, cv=2, params=params)
+
+
+def test_logarithms_of_probabilities_are_those_of_the_classifier(digits):
+    X, y, X_new, _ = digits
+    for model in (LogisticRegression(max_iter=20), TopKClassifier(2, max_epochs=2)):
+        clf = make_pipeline(PlugInClassifier(model, TopK(2))).fit(X, y)
+        log_proba = clf.predict_log_proba(X_new)
+        np.testing.assert_allclose(np.exp(log_proba), clf.predict_proba(X_new), rtol=1e-6)
+    scores = model.fit(X, y).decision_function(X_new)
+    layer = model.net_.module_.head
+    with torch.no_grad():  # margins whose exponentials are zero
+        layer.weight.mul_(1e4)
+        layer.bias.mul_(1e4)
+    expected = log_softmax(1e4 * scores.astype(float), axis=1)
+    assert (np.exp(expected) == 0).any()
+    np.testing.assert_allclose(model.predict_log_proba(X_new), expected, rtol=1e-3, atol=0.5)
+    assert not hasattr(PlugInClassifier(LinearSVC(), TopK(2)), "predict_log_proba")
+
+
+class Delegates(BaseEstimator):
+    """A classifier that has no method `fit` of its own, but answers for one."""
+
+    def __init__(self, inner=None):
+        self.inner = inner
+
+    def __getattr__(self, name):
+        if name in ("inner", "__setstate__"):
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+    def __sklearn_tags__(self):
+        return self.inner.__sklearn_tags__()
 
 
 def test_pickle_clone_and_refit(digits):

@@ -5,7 +5,7 @@ from numbers import Real
 
 import numpy as np
 import torch
-from scipy.special import softmax
+from scipy.special import log_softmax, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_consistent_length
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -480,6 +480,19 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
         proba : ndarray of shape (n_samples, n_classes)
         """
         return softmax(self._scores(X).astype(np.float64, copy=False), axis=1)
+
+    def predict_log_proba(self, X):
+        """Return the logarithms of the softmax of the scores.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features), images, paths or Dataset
+
+        Returns
+        -------
+        log_proba : ndarray of shape (n_samples, n_classes)
+        """
+        return log_softmax(self._scores(X).astype(np.float64, copy=False), axis=1)
 
     def predict(self, X):
         """Return the label with the largest score.

@@ -7,6 +7,7 @@ from numbers import Integral
 import numpy as np
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.feature_selection import RFECV
 from sklearn.model_selection import PredefinedSplit, check_cv
 from sklearn.model_selection._search import BaseSearchCV
 from sklearn.model_selection._split import GroupsConsumerMixin
@@ -456,6 +457,21 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return self.estimator_.predict_proba(X)
 
+    @available_if(_estimator_has("predict_log_proba"))
+    def predict_log_proba(self, X):
+        """Return the logarithms of the class probabilities of the classifier.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+
+        Returns
+        -------
+        log_proba : ndarray of shape (n_samples, n_classes)
+        """
+        check_is_fitted(self)
+        return self.estimator_.predict_log_proba(X)
+
     @available_if(_estimator_has("decision_function"))
     def decision_function(self, X):
         """Return the decision function of the classifier.
@@ -488,6 +504,8 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
+        if not hasattr(self.estimator, "__sklearn_tags__"):  # `fit` says what is wrong with it
+            return tags
         inner = get_tags(self.estimator)
         tags.input_tags = inner.input_tags
         if inner.classifier_tags is not None:
@@ -694,9 +712,9 @@ def _may_score(estimator):
 
 def _takes_groups(estimator):
     """Return whether `fit` of a classifier has an argument `groups`, or hands any on to splits."""
-    fits = next(cls for cls in type(estimator).__mro__ if "fit" in vars(cls))
+    fits = next((cls for cls in type(estimator).__mro__ if "fit" in vars(cls)), object)
     if fits.__module__.startswith("sklearn."):
-        hands_on = issubclass(fits, BaseSearchCV)
+        hands_on = issubclass(fits, BaseSearchCV | RFECV)
     else:
         kinds = [p.kind for p in signature(estimator.fit).parameters.values()]
         hands_on = Parameter.VAR_KEYWORD in kinds and not isinstance(estimator, Pipeline)

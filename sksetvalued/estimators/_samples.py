@@ -38,6 +38,8 @@ WEIGHTS = (1e-30, 1e30)
 #: Images that are looked at in a prediction, and times the largest value of those of `fit` that no
 #: images in the same units reach.
 N_LOOKED_AT, TOO_LARGE = 4, 10
+#: ... and, in memory, in units that are too small: of so many there are hardly dark ones alone.
+N_NOT_DARK = 64
 
 #: Images that are compared between training and evaluation.
 N_COMPARED = 32
@@ -220,7 +222,7 @@ class TakesSamples:
                     f"{fitted}: convert them to uint8, or divide by 255."
                 )
         elif low >= 0 and high > TOO_LARGE and inputs.in_memory:
-            values = inputs.take(torch.arange(min(len(inputs), N_LOOKED_AT))).double()
+            values = inputs.take(torch.arange(min(len(inputs), N_NOT_DARK))).double()
             if values.max() <= 1 and values.min() >= 0 and (values % 1).any():
                 warn_caller(
                     f"the first images of X hold numbers from {values.min():.3g} to "

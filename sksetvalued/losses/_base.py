@@ -80,8 +80,8 @@ def counts_of_loss(class_counts):
     if not single.min() / single.sum() >= SMALLEST or single.sum() == torch.inf:
         raise ValueError(
             "class_counts must have a sum, and a smallest share of it, of single precision, got "
-            f"counts in [{counts.min():g}, {counts.max():g}]: divide them by their mean, or drop "
-            "the rarest classes."
+            f"counts in [{counts.min():g}, {counts.max():g}]: drop the rarest classes, or give "
+            "samples weights that differ less and are near one."
         )
     whole = (counts % 1 == 0) & (counts < LARGEST_WHOLE)
     return counts.long() if bool(whole.all()) else counts
