@@ -27,7 +27,7 @@ quarter = rng.integers(0, 2, size=(len(images), 2))
 for image, (row, column) in zip(images, quarter, strict=True):
     image[4 * row : 4 * row + 4, 4 * column : 4 * column + 4] = 128
 X_train, X_test, y_train, y_test = train_test_split(
-    images, digits.target, test_size=1000, stratify=digits.target, random_state=0
+    images, digits.target, train_size=600, test_size=500, stratify=digits.target, random_state=0
 )
 print(X_train.shape, X_train.dtype)
 

@@ -85,14 +85,14 @@ import numpy as np
 from sksetvalued.datasets import long_tail_indices, make_ambiguous_classification
 
 X, y, p, groups = make_ambiguous_classification(
-    1600, n_features=6, n_classes=12, group_size=3, group_separation=3.5, random_state=0
+    1100, n_features=6, n_classes=12, group_size=3, group_separation=3.5, random_state=0
 )
 rng = np.random.default_rng(0)
 
 
 def waves(period):
-    """Return one wave of random phase for each image, of shape (1600, 40, 40, 3)."""
-    phase = rng.uniform(0, 2 * np.pi, (2, 1600, 40, 3))
+    """Return one wave of random phase for each image, of shape (1100, 40, 40, 3)."""
+    phase = rng.uniform(0, 2 * np.pi, (2, 1100, 40, 3))
     angle = 2 * np.pi * np.arange(40)[:, np.newaxis] / period
     return (
         np.cos(angle + phase[0, :, :1])[:, :, np.newaxis]
@@ -104,7 +104,7 @@ contrast = 12 * np.exp(0.4 * X)[:, np.newaxis, np.newaxis]
 pixels = 128 + contrast[..., :3] * waves(4) + contrast[..., 3:] * waves(10)
 images = pixels.clip(0, 255).astype(np.uint8)
 
-train, test = np.arange(1000), np.arange(1000, 1600)
+train, test = np.arange(700), np.arange(700, 1100)
 best = np.sort(p[test], axis=1)[:, -3:].sum(axis=1).mean()
 print(f"No classifier can cover more than {best:.1%} with 3 classes.")
 

@@ -12,6 +12,7 @@ import json
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.io import arff
 from sklearn.preprocessing import OneHotEncoder
 
 from ..papers.data import DataMissing
@@ -23,6 +24,7 @@ UCI = "loremo/AdaBoost@0732aafd"
 HWU = "xliuhw/NLU-Evaluation-Data@f6071b49"
 CLINC = "clinc/oos-eval@828f8093"
 COPIES = "jbrownlee/Datasets@d20fcb64"
+ARFF = "renatopp/arff-datasets@c59f1728"
 
 #: name: (GitHub repository and commit, path in it, SHA-256). Of hwu64.csv the path is that of the
 #: folder whose files */testset/csv/*.csv were joined in the order of their paths; soybean.arff
@@ -128,6 +130,31 @@ FILES = {
         "data/nursery.txt",
         "5e0a9bd3b527c7eb2d34cbb5042c22d7b5981d161f600f5d8f1a413bac07f9aa",
     ),
+    "audiology.arff": (
+        ARFF,
+        "classification/audiology.arff",
+        "dbf1ce6d199ced56f7124cb5737155b1caf9b7190c571dc5ceb68cf194abcd3a",
+    ),
+    "primary.tumor.arff": (
+        ARFF,
+        "classification/primary.tumor.arff",
+        "1ee9f50c0ae0348b99005c6af71a3ed389af3d0187f98cca7b6e3911b95f28c3",
+    ),
+    "autos.arff": (
+        ARFF,
+        "classification/autos.arff",
+        "03778de49e150d3305affb5ac351ec031e85c86ccefcc37dc36f755f856c9216",
+    ),
+    "arrhythmia.arff": (
+        ARFF,
+        "classification/arrhythmia.arff",
+        "cf145317a39d4110dff2060f307de96bec7eb4f42a5c0efe25438682e8a5fcfc",
+    ),
+    "adult-train.csv": (
+        COPIES,
+        "adult-train.csv",
+        "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
+    ),
 }
 
 
@@ -182,6 +209,35 @@ def categories(folder, name):
     rows = np.array([line.split(",") for line in lines if line and line[0] not in "@%"])
     X = OneHotEncoder(sparse_output=False).fit_transform(rows[:, :-1])
     return X, rows[:, -1]
+
+
+def mixed(folder, name):
+    """Return the columns of an ARFF file, those of categories as indicators, and the labels."""
+    rows, meta = arff.loadarff(existing(folder, name))
+    *names, label = meta.names()
+    is_number = np.array([meta[column][0] == "numeric" for column in names])
+    columns = np.array([rows[column] for column in names], dtype=object).T
+    return _joined(columns, is_number), rows[label].astype(str)
+
+
+def occupations(folder):
+    """Return the other columns of the census of 1994, and the occupations that are known."""
+    with open(existing(folder, "adult-train.csv"), encoding="utf-8") as file:
+        rows = [row for row in csv.reader(file, skipinitialspace=True) if row]
+    rows = np.array(rows, dtype=object)
+    label = 6
+    rows = rows[rows[:, label] != "?"]
+    is_number = np.isin(np.arange(rows.shape[1]), (0, 2, 4, 10, 11, 12))
+    X = _joined(np.delete(rows, label, axis=1), np.delete(is_number, label))
+    return X, rows[:, label].astype(str)
+
+
+def _joined(columns, is_number):
+    """Return numbers, the median where they are missing, and indicators of categories."""
+    numbers = columns[:, is_number].astype(np.float64)
+    numbers = np.where(np.isnan(numbers), np.nanmedian(numbers, axis=0), numbers)
+    encoder = OneHotEncoder(sparse_output=False)
+    return np.hstack([numbers, encoder.fit_transform(columns[:, ~is_number].astype(str))])
 
 
 def table(folder, name, label, columns, delimiter=",", skip=0):

@@ -172,6 +172,14 @@ def of_categories(folder, rng, name, n_train):
     return _split(*sources.categories(folder, name), rng, n_train)
 
 
+def of_mixed_columns(folder, rng, name, n_train):
+    return _split(*sources.mixed(folder, name), rng, n_train)
+
+
+def occupation(folder, rng):
+    return _split(*sources.occupations(folder), rng, 2000, 5000)
+
+
 def landsat(folder, rng):
     parts = [
         sources.table(folder, name, 36, slice(0, 36), delimiter=None, skip=1)
@@ -282,6 +290,7 @@ CHOOSE = {
         partial(rarest_label, name="scene", n_labels=6, n_train=1200, n_test=None),
         "scene (Mulan), the rarest of the labels, 1,200 rows", 4,
     ),
+    "occupation": Task("table", 3, 3, occupation, "census of 1994, 14 occupations, 2,000 rows"),
     "cifar": Task("image", 5, 5, cifar, "half of CIFAR-100 at 16 x 16, 50 images a class"),
     "omniglot": Task("image", 5, 3, omniglot_noisy, "120 characters of Omniglot, labels redrawn"),
 }  # fmt: skip
@@ -382,6 +391,22 @@ LATER = {
         "table", 2, 1.5,
         partial(uci, name="ecoli.csv", label=7, columns=slice(0, 7), n_train=200),
         "ecoli (UCI), 8 classes, 200 rows", 20,
+    ),
+    "audiology": Task(
+        "table", 3, 1.5, partial(of_mixed_columns, name="audiology.arff", n_train=140),
+        "audiology (UCI), indicators, 24 diagnoses, 140 rows", 10,
+    ),
+    "primary_tumor": Task(
+        "table", 5, 3, partial(of_mixed_columns, name="primary.tumor.arff", n_train=200),
+        "primary tumor (UCI), indicators, 21 organs, 200 rows", 10,
+    ),
+    "autos": Task(
+        "table", 2, 1.5, partial(of_mixed_columns, name="autos.arff", n_train=120),
+        "autos (UCI), numbers and indicators, 6 risks, 120 rows", 10,
+    ),
+    "arrhythmia": Task(
+        "table", 3, 2, partial(of_mixed_columns, name="arrhythmia.arff", n_train=280),
+        "arrhythmia (UCI), numbers and indicators, 13 diagnoses, 280 rows", 6,
     ),
 }  # fmt: skip
 
