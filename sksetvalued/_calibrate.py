@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
-from joblib import Parallel, delayed
 from sklearn import get_config
 from sklearn.base import clone
 from sklearn.model_selection import check_cv
 from sklearn.utils import indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.metaestimators import _safe_split
+from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _check_method_params
 
 from ._arrays import as_array, as_labels, positions

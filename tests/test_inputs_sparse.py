@@ -254,6 +254,33 @@ def test_centred_columns_of_sparse_rows_are_those_of_dense_ones(filled, monkeypa
         torch.testing.assert_close(torch.cat(parts), layer(seen))
 
 
+@pytest.mark.parametrize(
+    ("column", "n_rows"),
+    [
+        (np.resize([0.3, 0.1 + 0.2], 300), 300),  # a constant, but for rounding
+        (np.where(np.arange(300) % 100, 1.0, 2.0), 300),  # an indicator, nearly
+        (np.linspace(0.2, 0.3, 300), 20),  # a word that all of few texts hold
+    ],
+)
+@pytest.mark.parametrize("n_columns", [60, 600])
+def test_columns_that_hardly_differ_are_no_quantities(n_columns, column, n_rows):
+    X = mixed_table(n_columns)[0].tolil()[:n_rows]
+    X[:, -2] = 0
+    X[:, -1] = column[:n_rows]
+    statistics = SparseInputs(sp.csr_matrix(X)).statistics()
+    assert statistics.mean is None
+    assert not statistics.centre.any()
+
+
+def test_weights_of_samples_tell_quantities():
+    X, _ = mixed_table(600, filled=0.85)
+    weight = torch.from_numpy(np.where(X[:, [599]].toarray()[:, 0] != 0, 2, 1))
+    repeated = SparseInputs(X[np.repeat(np.arange(300), weight)]).statistics()
+    assert repeated.centre.count_nonzero() == 2
+    for one, other in zip(SparseInputs(X).statistics(weight)[:2], repeated[:2], strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_scores_of_a_row_do_not_depend_on_the_others():
     """Up to the rounding of double precision, in which they are computed."""
     X, y = table()

@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from joblib import parallel_config
 from scipy.special import log_softmax
 from sklearn import config_context
 from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_classifier
@@ -663,7 +664,7 @@ def test_metadata_routing_reaches_pipelines_and_splitters(digits):
 
 def test_sets_out_of_fold_take_metadata_as_predictions_of_scikit_learn_do(digits):
     X, y, _, _ = digits
-    groups, weight = np.arange(len(y)) % 6, np.where(y == 0, 1e-6, 1.0)
+    groups, weight = np.arange(len(y)) % 6, np.ones(len(y))
     model = PlugInClassifier(GaussianNB(), AverageK(2), cv=GroupKFold(3))
     with config_context(enable_metadata_routing=True):
         cv = GroupKFold(2)
@@ -671,6 +672,13 @@ def test_sets_out_of_fold_take_metadata_as_predictions_of_scikit_learn_do(digits
         for train, test in cv.split(X, y, groups):
             model.fit(X[train], y[train], groups=groups[train])
             np.testing.assert_array_equal(sets[test], model.predict_set(X[test]))
+        inner = DummyClassifier().set_fit_request(sample_weight=True)
+        weighted = PlugInClassifier(inner, TopK(1)).set_fit_request(sample_weight=True)
+        params = {"cv": 2, "params": {"sample_weight": 1.0 + 9 * (y == "7")}}
+        with parallel_config("threading"):  # whose threads have a configuration of their own
+            for n_jobs in (None, 2):
+                model = make_pipeline(weighted)
+                assert cross_val_predict_set(model, X, y, n_jobs=n_jobs, **params)[:, 0].all()
         with pytest.raises(ValueError, match="params={'groups': groups}"):
             cross_val_predict_set(model, X, y, cv=cv, groups=groups)
         refused = TopKClassifier(2, max_epochs=1)

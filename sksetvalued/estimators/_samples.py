@@ -222,7 +222,7 @@ class TakesSamples:
                     f"{fitted}: convert them to uint8, or divide by 255."
                 )
         elif low >= 0 and high > TOO_LARGE and inputs.in_memory:
-            values = inputs.take(torch.arange(min(len(inputs), N_NOT_DARK))).double()
+            values = inputs.take(torch.arange(min(len(inputs), N_NOT_DARK)))
             if values.max() <= 1 and values.min() >= 0 and (values % 1).any():
                 warn_caller(
                     f"the first images of X hold numbers from {values.min():.3g} to "

@@ -15,8 +15,9 @@ from .._sets import without_zeros
 from ._base import ColumnStatistics, Inputs
 
 #: Share of the samples in which a column of a sparse matrix is not zero, from which on it may be
-#: a quantity, as those that stand beside the indicators of a ColumnTransformer.
-HARDLY_ZERO = 0.9
+#: a quantity, as those that stand beside the indicators of a ColumnTransformer, and samples that
+#: say so: of few texts, all may hold a word.
+HARDLY_ZERO, FEWEST_ROWS = 0.9, 30
 
 #: Entries that are summed together, in double: few enough to stay in the processor's cache.
 AT_ONCE = 1 << 14
@@ -39,7 +40,7 @@ MANY_TIMES = 8.0
 #: Their lower half takes at most so many times as many orders as the upper one: as many of a
 #: log-normal column, but 1.4 and more of gamma variables, which are learnt better as they are.
 MOST_SKEWED = 1.3
-#: Values are told apart down to the greatest divided by this, within what `arcsinh` takes.
+#: Values are told apart from the upper quartile divided by this on, up to 1e23 times it.
 MOST_TIMES = 1e15
 
 #: Entries that are sorted for the quartiles, at most, but of so many rows at least.
@@ -71,13 +72,15 @@ def _shares(sample_weight, n_samples):
 
 
 def arcsinh(x):
-    """Return the inverse hyperbolic sine of each entry, that of 1e18 at most.
+    """Return the inverse hyperbolic sine of each entry, that of 1e38 at most.
 
-    The square of larger ones would not be a number in single precision. By its definition:
-    torch's takes several times as long, and ONNX Runtime has none.
+    By its definition: torch's takes several times as long, and ONNX Runtime has none. The square
+    of entries above 1e19 would not be a number in single precision; there it is the logarithm of
+    twice the entry.
     """
-    size = x.abs().clamp(max=1e18)
-    return x.sign() * (size + (size.square() + 1).sqrt()).log()
+    size = x.abs().clamp(max=1e38)
+    root = (size.clamp(max=1e18).square() + 1).sqrt()
+    return x.sign() * (size + root.maximum(size)).log()
 
 
 def _or_one(spread, rounding=0):
@@ -105,7 +108,7 @@ class TableInputs(Inputs):
 
     def statistics(self, sample_weight=None):
         # The quartiles do not feel how far outliers are, which would crush the rest of a column.
-        least, low, centre, high, greatest = self._quartiles(sample_weight)
+        least, low, centre, high = self._quartiles(sample_weight)
         rounding = ROUNDING * centre.abs()
         spread = (high - low) / NORMAL_QUARTILES
         # Columns of which half of the samples, or more, have one and the same value.
@@ -119,27 +122,27 @@ class TableInputs(Inputs):
         # the lower half takes more orders than the upper one, or is a placeholder far below it.
         amounts = (least > 0) & (high > MANY_TIMES * low)
         amounts &= (centre / low).log() < MOST_SKEWED * (high / centre).log()
-        unit = torch.maximum(low * (low / centre), greatest / MOST_TIMES)
+        unit = torch.maximum(low * (low / centre), high / MOST_TIMES)
         amounts &= unit >= SMALLEST
         scale = torch.where(amounts, unit, scale)
         centre = torch.where(amounts, 0.0, centre)
         mean, std = self._mean_and_std(sample_weight, lambda x: arcsinh((x - centre) / scale))
         if alike.any():
             # However rare other values are, they are two apart from the usual one, as the values
-            # of a standardised column that has two of them are in equal shares.
-            others, _ = self._mean_and_std(
+            # of a standardised column that has two of them are in equal shares. None are amounts.
+            share_of_others, _ = self._mean_and_std(
                 sample_weight, lambda x: ((x - centre).abs() > rounding).double()
             )
-            distance = ((mean.square() + std.square()) / others).sqrt()
+            distance = ((mean.square() + std.square()) / share_of_others).sqrt()
             std = torch.where(alike, distance / 2, std)
         return ColumnStatistics(centre, scale, mean, _or_one(std))
 
     def _quartiles(self, sample_weight):
-        """Return the least, what a quarter, a half and three quarters hold, and the greatest."""
+        """Return the least values, and those that a quarter, a half, three quarters hold."""
         rows, share = self._sorted_rows(sample_weight)
         # All columns at once would take memory, and one by one lie far apart.
         chosen = [
-            np.append(_quantiles(column, share, np.arange(4) / 4), column.max())
+            _quantiles(column, share, np.arange(4) / 4)
             for columns in self._dense(rows).split(COLUMNS_SORTED, dim=1)
             for column in columns.double().t().contiguous().numpy()
         ]
@@ -458,9 +461,6 @@ class SparseInputs(TableInputs):
         return (torch.from_numpy(self.data[i : i + n_rows].toarray()) for i in starts)
 
     def statistics(self, sample_weight=None):
-        quantities = self._quantities()
-        if len(quantities) and self.sample_shape[0] <= WIDE:
-            return super().statistics(sample_weight)
         # Centring would fill the zeros. The spread of a column is that of its stored values, so
         # that a rare word counts where it occurs like a common one; rows get a norm of about 1.
         share = _shares(sample_weight, len(self)).numpy()
@@ -470,20 +470,24 @@ class SparseInputs(TableInputs):
         spread = np.sqrt(squares / np.where(stored > 0, stored, 1) * stored.sum())
         centre = np.zeros(len(spread))
         # Of few columns all zeros may be filled: of those that hardly have any.
-        for column in quantities:
-            values = self.data[:, [column]].toarray()[:, 0].astype(np.float64)
+        hardly_zero = np.flatnonzero(stored >= HARDLY_ZERO * share.sum())
+        for column, values in self._quantities(hardly_zero, share):
+            if self.sample_shape[0] <= WIDE:
+                return super().statistics(sample_weight)
             centre[column] = share @ values
             spread[column] = np.sqrt(share @ np.square(values - centre[column]))
         return ColumnStatistics(torch.from_numpy(centre), _or_one(torch.from_numpy(spread)))
 
-    def _quantities(self):
-        """Return the columns that are hardly ever zero, and differ where they are not."""
-        rows, n_columns = len(self), self.sample_shape[0]
-        n_stored = np.bincount(self.data.indices, minlength=n_columns)
-        full = np.flatnonzero(n_stored >= HARDLY_ZERO * rows)
-        columns = self.data[:, full].tocsc()
-        values = (columns.data[i:j] for i, j in pairwise(columns.indptr))
-        return full[[len(part) > 0 and np.ptp(part) > 0 for part in values]]
+    def _quantities(self, columns, share):
+        """Yield those of some columns that are no indicators, each with its values in double."""
+        if len(self) < FEWEST_ROWS:
+            return
+        table = self.data[:, columns].tocsc()
+        for place, column in enumerate(columns):
+            values = table[:, [place]].toarray()[:, 0].astype(np.float64)
+            low, high = _quantiles(values, share, [0.25, 0.75])
+            if high - low > ROUNDING * abs(high):
+                yield column, values
 
     def _sums(self, values):
         """Return the sum of one value for each stored one, by column."""
