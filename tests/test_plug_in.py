@@ -707,6 +707,13 @@ def test_logarithms_of_probabilities_are_those_of_the_classifier(digits):
     assert not hasattr(PlugInClassifier(LinearSVC(), TopK(2)), "predict_log_proba")
 
 
+def test_without_samples_or_classifier_something_is_said(digits):
+    X, y, _, _ = digits
+    with pytest.raises(ValueError, match="X holds no samples"):
+        PlugInClassifier(GaussianNB(), AverageK(2)).fit(X[:0], y[:0])
+    assert "PlugInClassifier" in PlugInClassifier(None, None)._repr_html_()
+
+
 class Delegates(BaseEstimator):
     """A classifier that has no method `fit` of its own, but answers for one."""
 

@@ -26,6 +26,7 @@ from .._predict import SCORE_METHODS, class_scores, labels_of_sets, score_method
 from .._sets import sets_of
 from .._validation import changed_parameters, check_weights, undone_if_raised
 from .._warnings import warn_caller
+from ..inputs import NO_SAMPLES
 from ..rules import AverageK
 from ..rules._size import MOST_SEEN
 from ..training import HELD_OUT, split_per_class, with_rows
@@ -222,6 +223,8 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             )
         X, y = indexable(with_rows(X), as_labels(y, "y", warn=True))
         check_discrete(y, "y")
+        if not len(y):
+            raise ValueError(NO_SAMPLES)
         weight = check_weights(sample_weight, len(y))
         place = np.arange(len(y))
         if weight is not None and not weight.all():

@@ -1,6 +1,6 @@
 """From whatever a user passes as X to batches of tensors."""
 
-from ._base import ChannelStatistics, ColumnStatistics, Inputs
+from ._base import NO_SAMPLES, ChannelStatistics, ColumnStatistics, Inputs
 from ._kinds import hint_of_one, input_kind, media_inputs, table_inputs
 from ._mapped import is_mapped
 from ._named import NamedTensors, is_image, named_arrays, plain_sample, same_form
@@ -10,6 +10,7 @@ from ._torch_datasets import check_pairs, dataset_targets
 from ._transforms import value_statistics
 
 __all__ = [
+    "NO_SAMPLES",
     "WIDE",
     "ChannelStatistics",
     "ColumnStatistics",
