@@ -112,7 +112,8 @@ def compared(records, tasks, own, column):
     rows, columns = [], defaultdict(list)
     for task in tasks:
         runs = records[task]
-        others = [name for name in OTHERS if name in runs]
+        # Boosting may have few splits of a task, of those with few enough classes.
+        others = [name for name in OTHERS if 2 * len(runs[name]) > len(runs[own])]
         if own not in runs or (not others and same not in runs):
             continue
         seeds = seeds_of(runs, [own, *others, *([same] if same in runs else [])])
