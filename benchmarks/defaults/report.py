@@ -113,7 +113,7 @@ def compared(records, tasks, own, column):
     for task in tasks:
         runs = records[task]
         # Boosting may have few splits of a task, of those with few enough classes.
-        others = [name for name in OTHERS if 2 * len(runs[name]) > len(runs[own])]
+        others = [n for n in OTHERS if 2 * len(runs.get(n, ())) > len(runs.get(own, ()))]
         if own not in runs or (not others and same not in runs):
             continue
         seeds = seeds_of(runs, [own, *others, *([same] if same in runs else [])])
