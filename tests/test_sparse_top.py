@@ -1121,7 +1121,7 @@ def test_a_search_goes_by_the_sets_where_most_samples_have_all_labels():
     """However few epochs it takes until scores rank labels as well as they can."""
     X = np.random.RandomState(0).normal(size=(600, 6))
     clf = SparseTopClassifier(random_state=0).fit(X, np.ones((600, 10), int))
-    assert clf.predict(X).mean() > 0.9
+    assert clf.predict(X).all()
 
 
 @pytest.mark.parametrize("weights", [None, [1, 2, 3, 4]])
