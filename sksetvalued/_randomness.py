@@ -41,7 +41,7 @@ def seeded(seed, device="cpu", state=None):
     Parameters
     ----------
     seed : int
-        Used when `state` is None.
+        Of the generators that `state` does not hold.
     device : str or torch.device
     state : dict, optional
         What :func:`rng_state` returned; continues from there.
@@ -49,14 +49,13 @@ def seeded(seed, device="cpu", state=None):
     device = torch.device(device)
     devices = [device] if device.type == "cuda" else []
     with _lock, torch.random.fork_rng(devices=devices, device_type="cuda"):
-        if state is None:
-            # torch.manual_seed would also seed the other devices, and for each call keep a stack
-            # trace until CUDA is first used.
-            torch.default_generator.manual_seed(seed)
-            if devices:
-                with torch.cuda.device(device):
-                    torch.cuda.manual_seed(seed)
-        else:
+        # torch.manual_seed would also seed the other devices, and for each call keep a stack
+        # trace until CUDA is first used.
+        torch.default_generator.manual_seed(seed)
+        if devices:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        if state is not None:  # that of the processor alone, if the training was there
             set_rng_state(state, device)
         yield
 

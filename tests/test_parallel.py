@@ -242,11 +242,15 @@ class Embedded(nn.Module):
         return self.table(x.long())
 
 
+class KindsOfGradients(Callback):
+    def on_grad_computed(self, net, named_parameters, **kwargs):
+        net.history.record("sparse", [p.grad.is_sparse for _, p in named_parameters])
+
+
 def fit_embedded(kind):
     params = {"optimizer": torch.optim.SGD, "lr": 0.1, **COMMON}
-    clf = TopKClassifier(2, backbone=Embedded(kind), **params).fit(X, y)
-    sparse = {p.grad.is_sparse for p in clf.net_.module_.backbone.parameters()}
-    return [clf.decision_function(X), sparse]
+    clf = TopKClassifier(2, backbone=Embedded(kind), callbacks=[KindsOfGradients()], **params)
+    return [clf.fit(X, y).decision_function(X), clf.history_[-1, "sparse"]]
 
 
 @pytest.mark.parametrize("kind", BUFFERS)

@@ -81,7 +81,8 @@ callbacks : list, default=None
 device : str, default="auto"
     "auto" is CUDA where there is one.
 precision : {"float32", "bf16"}, default="float32"
-    "bf16" runs the network under autocast; losses compute in single precision.
+    "bf16" runs the network under autocast. Losses, and the last layer when it predicts, compute in
+    single precision: rounded scores of many classes would be equal.
 compile : bool, default=False
     Compile the network with ``torch.compile``.
 warm_start : bool, default=False

@@ -1,6 +1,7 @@
 """From whatever a user passes as X to batches of tensors."""
 
 from ._base import NO_SAMPLES, ChannelStatistics, ColumnStatistics, Inputs
+from ._devices import moved
 from ._kinds import hint_of_one, input_kind, media_inputs, table_inputs
 from ._mapped import is_mapped
 from ._named import NamedTensors, is_image, named_arrays, plain_sample, same_form
@@ -29,6 +30,7 @@ __all__ = [
     "is_image",
     "is_mapped",
     "media_inputs",
+    "moved",
     "named_arrays",
     "plain_sample",
     "same_form",

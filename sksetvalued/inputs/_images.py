@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from .._arrays import as_array
+from ._devices import fits_on, moved
 from ._transforms import SampleInputs, channels_last, check_grey, to_tensor, with_plain_bands
 
 FINITE_CHECK_ROWS = 256
@@ -133,7 +134,7 @@ class ImageInputs(SampleInputs):
         if not self.in_memory:
             return super().take(indices, seed)
         if isinstance(self.indices, torch.Tensor):
-            return self._gather(self.indices[torch.as_tensor(indices).to(self.indices.device)])
+            return self._gather(self.indices[moved(torch.as_tensor(indices), self.indices.device)])
         return self._gather(self.indices[np.asarray(indices)])
 
     def _gather(self, positions):
@@ -156,19 +157,18 @@ class ImageInputs(SampleInputs):
     def to(self, device):
         if torch.device(device).type != "cuda":
             return self
-        free, _ = torch.cuda.mem_get_info(device)
         n_entries = len(self) * math.prod(self._image_shape)
-        if n_entries * (1 if self._stores_bytes else 4) > 0.3 * free:
+        if not fits_on(device, n_entries * (1 if self._stores_bytes else 4)):
             return self
-        moved = copy.copy(self)
+        there = copy.copy(self)
         dtype = torch.uint8 if self._stores_bytes else torch.float32
-        moved.data = torch.empty(len(self), *self.data.shape[1:], dtype=dtype, device=device)
+        there.data = torch.empty(len(self), *self.data.shape[1:], dtype=dtype, device=device)
         n_rows = max(1, MOVED_AT_ONCE // math.prod(self._image_shape))
         for start in range(0, len(self), n_rows):
             some = slice(start, start + n_rows)
-            moved.data[some] = self._stored(self.indices[some])
-        moved.indices = torch.arange(len(self), device=device)
-        return moved
+            there.data[some] = self._stored(self.indices[some])
+        there.indices = torch.arange(len(self), device=device)
+        return there
 
 
 def _check_images(images):

@@ -6,6 +6,7 @@ import torch
 
 from .._arrays import as_array, to_tensor
 from ._base import NO_SAMPLES, Inputs
+from ._devices import fits_on, moved
 
 #: A label among the parts would be shown to the network.
 LABEL_NAMES = {"label", "labels", "target", "targets", "y"}
@@ -136,7 +137,7 @@ class NamedInputs(Inputs):
 
     def take(self, indices):
         return NamedTensors(
-            (name, part.index_select(0, indices.to(part.device)))
+            (name, part.index_select(0, moved(indices, part.device)))
             for name, part in self.tensors.items()
         )
 
@@ -144,6 +145,9 @@ class NamedInputs(Inputs):
         return self._with(self.take(torch.as_tensor(np.asarray(indices))))
 
     def to(self, device):
+        n_bytes = sum(part.nbytes for part in self.tensors.values())
+        if torch.device(device).type == "cuda" and not fits_on(device, n_bytes):
+            return self
         return self._with({name: part.to(device) for name, part in self.tensors.items()})
 
     def _with(self, tensors):

@@ -13,6 +13,7 @@ from .._arrays import to_tensor
 from .._checks import SMALLEST
 from .._sets import without_zeros
 from ._base import ColumnStatistics, Inputs
+from ._devices import fits_on, moved
 
 #: Share of the samples in which a column of a sparse matrix is not zero, from which on it may be
 #: a quantity, as those that stand beside the indicators of a ColumnTransformer, and samples that
@@ -218,9 +219,6 @@ class ArrayInputs(TableInputs):
         Type of the batches; that of `data` by default.
     """
 
-    #: Share of the free memory of an accelerator that the data may take.
-    device_share = 0.3
-
     def __init__(self, data, dtype=None):
         if isinstance(data, np.ndarray):
             data = to_tensor(data)
@@ -242,7 +240,7 @@ class ArrayInputs(TableInputs):
         return len(self.data)
 
     def take(self, indices):
-        return self.data.index_select(0, indices.to(self.data.device))
+        return self.data.index_select(0, moved(indices, self.data.device))
 
     def subset(self, indices, training=False):
         if len(indices) == len(self):
@@ -256,10 +254,8 @@ class ArrayInputs(TableInputs):
         return self.data.split(n_rows)
 
     def to(self, device):
-        if torch.device(device).type == "cuda":
-            free, _ = torch.cuda.mem_get_info(device)
-            if self.data.nbytes > self.device_share * free:
-                return self
+        if torch.device(device).type == "cuda" and not fits_on(device, self.data.nbytes):
+            return self
         return type(self)(self.data.to(device))
 
 
@@ -362,19 +358,21 @@ class SparseRows:
 
     def lacks(self, columns):
         """Return which rows store no value in some columns, of shape (n_samples, n_chosen)."""
-        place = columns.new_full((self.n_columns,), -1)
-        place[columns] = torch.arange(len(columns), device=columns.device)
-        place = place[self.columns.long()]
-        chosen = place >= 0
-        lacks = torch.ones(len(self), len(columns), dtype=torch.bool, device=columns.device)
-        lacks[self._rows()[chosen], place[chosen]] = False
-        return lacks
+        n_chosen = len(columns)
+        place = columns.new_full((self.n_columns,), n_chosen)
+        place[columns] = torch.arange(n_chosen, device=columns.device)
+        # Values of other columns are marked in one column more.
+        lacks = torch.ones(len(self), n_chosen + 1, dtype=torch.bool, device=columns.device)
+        lacks[self._rows(), place[self.columns.long()]] = False
+        return lacks[:, :n_chosen]
 
     def _rows(self):
         """Return the row of each value."""
         end = self.starts.new_tensor([len(self.values)])
         counts = torch.cat([self.starts[1:], end]) - self.starts
-        return torch.arange(len(self), device=counts.device).repeat_interleave(counts)
+        rows = torch.arange(len(self), device=counts.device)
+        # A device need not be asked for the length.
+        return rows.repeat_interleave(counts, output_size=len(self.values))
 
 
 class SparseInputs(TableInputs):

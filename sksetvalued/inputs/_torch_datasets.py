@@ -1,5 +1,6 @@
 """Samples of a torch Dataset."""
 
+import copy
 import math
 import os
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from .._arrays import as_array, check_strings
 from .._randomness import put_back
+from ._devices import fits_on
 from ._transforms import SampleInputs, parts_remedy
 
 #: Attributes that hold the labels of the data sets of torchvision.
@@ -63,6 +65,18 @@ class DatasetInputs(SampleInputs):
         self._check_dimensions(batch.shape[1:], batch.ndim == 5, positions[0])
         batch = batch[:, None] if batch.ndim in (1, 3) else batch
         return batch if batch.dtype == torch.uint8 and batch.ndim > 2 else batch.float()
+
+    def to(self, device):
+        if not self.in_memory or torch.device(device).type != "cuda":
+            return self
+        data = self.dataset.tensors[0].detach()
+        if not fits_on(device, len(self) * data[:1].nbytes):
+            return self
+        there = copy.copy(self)
+        own = data if len(self) == len(data) else data[self.indices]
+        there.dataset = TensorDataset(own.to(device))
+        there.indices = np.arange(len(self))
+        return there
 
     def parts(self):
         return [*_told(self.dataset), self.indices]

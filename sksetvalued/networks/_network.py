@@ -4,8 +4,9 @@ import torch
 from torch import nn
 
 from ..inputs import NamedTensors, NormalizedRows, SparseRows, arcsinh
+from ..operators._precision import without_autocast
 from ._backbones import MLP
-from ._rows import BesideRows, RowLinear
+from ._rows import BesideRows, RowLinear, as_single
 
 #: Where layers come from that keep nothing of a batch that they are given to predict.
 PLAIN = ("sksetvalued.", "torch.nn.")
@@ -219,4 +220,8 @@ class Network(nn.Module):
                 f"{type(features).__name__} in training: switch its auxiliary outputs off, as by "
                 "aux_logits=False, or wrap it in a module that returns the features alone."
             )
-        return self.head(features)
+        if self.training:
+            return self.head(features)
+        # Scores that rank classes are of single precision: in half of it many would be equal.
+        with without_autocast(features.device):
+            return self.head(as_single(features))

@@ -1,5 +1,6 @@
 """The width of the features of a backbone, and what is said where it gives none."""
 
+import copy
 import inspect
 import re
 
@@ -53,7 +54,7 @@ def n_features_of(backbone, normalize, body, form, n_classes):
     ValueError
         If the backbone cannot take samples of this form, or returns no features.
     """
-    network = nn.Sequential(normalize, body) if not isinstance(form, dict) else body
+    network = body if isinstance(form, dict) else nn.Sequential(_beside(normalize, body), body)
     if any(parameter.is_meta for parameter in body.parameters()):
         raise ValueError(
             f"backbone={_named(backbone)} is on the meta device, where weights have no values: "
@@ -134,6 +135,12 @@ def _hint_of_tokens(backbone):
         " Tables are read as measurements; tokens get a name and stay integers, as in "
         f'X={{"{name}": X}}.'
     )
+
+
+def _beside(layer, body):
+    """Return a layer, or a copy of it on the device of a module that is on an accelerator."""
+    device = next((p.device for p in body.parameters()), torch.device("cpu"))
+    return layer if device.type == "cpu" else copy.deepcopy(layer).to(device)
 
 
 def _forward_plain(body, input_shape, n_samples=1):

@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from ..inputs import SparseRows
+from ..operators._precision import at_least_float32
 
 
 class BesideRows(NamedTuple):
@@ -21,9 +22,20 @@ class BesideRows(NamedTuple):
     features: torch.Tensor
     rows: SparseRows
 
+    @property
+    def device(self):
+        return self.features.device
+
     def to_dense(self):
         """Return both as one tensor."""
         return torch.cat([self.features, self.rows.to_dense()], dim=1)
+
+
+def as_single(features):
+    """Return features of half precision in single precision, others as they are."""
+    if isinstance(features, BesideRows):
+        return BesideRows(at_least_float32(features.features), features.rows)
+    return at_least_float32(features)
 
 
 class RowLinear(nn.Linear):

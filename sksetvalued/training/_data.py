@@ -6,7 +6,7 @@ from itertools import islice, repeat
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from ..inputs import Inputs
+from ..inputs import Inputs, moved
 
 #: Arguments of a DataLoader that concern its worker processes.
 WORKER_ARGUMENTS = {
@@ -28,13 +28,7 @@ def take_rows(data, indices):
     """Gather rows of a tensor or of inputs."""
     if isinstance(data, Inputs):
         return data.take(indices)
-    return data.index_select(0, indices.to(data.device))
-
-
-def moved(x, device):
-    """Return a batch on a device; one on the processor is complete when this returns."""
-    # An accelerator computes after its copies, in any case.
-    return x.to(device, non_blocking=torch.device(device).type != "cpu")
+    return data.index_select(0, moved(indices, data.device))
 
 
 class TrainingSet(Dataset):

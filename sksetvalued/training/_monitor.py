@@ -89,17 +89,16 @@ class Monitor:
 
     def update(self, scores, target, sample_weight=None):
         """Add the scores and targets of a batch."""
-        self._scores.append(scores.detach().float())
-        self._targets.append(target)
+        # On the host, where there is room for the scores of all samples.
+        self._scores.append(scores.detach().float().cpu())
+        self._targets.append(target.cpu())
         if sample_weight is not None:
-            self._weights.append(sample_weight)
+            self._weights.append(sample_weight.cpu())
 
     def compute(self):
         """Return the metric of the pass and forget its outputs."""
-        target, scores = (
-            torch.cat(parts).cpu().numpy() for parts in (self._targets, self._scores)
-        )
-        weight = torch.cat(self._weights).cpu().numpy() if self._weights else None
+        target, scores = (torch.cat(parts).numpy() for parts in (self._targets, self._scores))
+        weight = torch.cat(self._weights).numpy() if self._weights else None
         self.reset()
         if not np.isfinite(scores).all():
             return -np.inf

@@ -18,14 +18,14 @@ from skorch.callbacks import Callback, EpochScoring, LRScheduler
 from skorch.exceptions import SkorchException
 from torch.nn import Embedding
 
-from ..inputs import NamedTensors
+from ..inputs import NamedTensors, moved
 from ..losses._base import check_loss
 from ..networks import Network
 from ..networks._probe import of_another_type
 from ..operators._precision import without_autocast
 from ._callbacks import BY_UPDATE, OWN, AveragedWeights, bare_callback, why_not_moved
 from ._criterion import batch_mass, goes_on, sums
-from ._data import TrainingSet, make_batches, moved
+from ._data import TrainingSet, make_batches
 from ._optimizers import needs_closure, torch_class
 from ._state import load_optimizer_state
 
@@ -331,9 +331,10 @@ class SetNet(NeuralNet):
             for whole in held.values():
                 whole.mul_(1 - share)
         for parameter in self._updated():
-            if parameter.grad is not None:
-                whole = held.setdefault(parameter, torch.zeros_like(parameter.grad))
-                whole.add_(parameter.grad, alpha=share)
+            if parameter.grad is not None and parameter in held:
+                held[parameter].add_(parameter.grad, alpha=share)
+            elif parameter.grad is not None:
+                held[parameter] = parameter.grad * share
         self._held = held, n_batches + 1, total
         if n_batches + 1 == self.gradient_accumulation_steps:
             self._update_by_held(batch)
@@ -361,10 +362,10 @@ class SetNet(NeuralNet):
         target, weight, index = y_true
         extra = {}
         if training and self.criterion_.uses_index:
-            extra["index"] = index.to(self.device)
+            extra["index"] = moved(index, self.device)
         if weight is not None:
-            extra["sample_weight"] = weight.to(self.device)
-        loss = self.criterion_(y_pred, target.to(self.device), **extra)
+            extra["sample_weight"] = moved(weight, self.device)
+        loss = self.criterion_(y_pred, moved(target, self.device), **extra)
         check_loss(self.criterion_, loss, y_pred)
         return loss
 
@@ -394,7 +395,8 @@ class SetNet(NeuralNet):
         for batch in self._batches(iterator, training):
             self.notify("on_batch_begin", batch=batch, training=training)
             step = step_fn(batch, **fit_params)
-            losses.append(step["loss"].detach())
+            # A copy: a CUDA graph of torch.compile overwrites what it has returned.
+            losses.append(step["loss"].detach().clone())
             sizes.append(len(batch[1][0]))
             masses.append(batch_mass(self.criterion_, *batch[1][:2]))
             if self._hooks["on_batch_end"]:
@@ -496,6 +498,8 @@ class SetNet(NeuralNet):
             self._set_training(False)
             self._processes, self._end = None, math.inf
             self._held = {}, 0, 0  # of an interrupt amid a group of batches
+            # They are as large as the weights, and nothing reads them any more.
+            self._forget_gradients()
             if keep is not None:
                 self.callbacks_.remove(("keep_state", keep))
 
