@@ -769,6 +769,17 @@ def test_partial_fit_learns_piece_by_piece(data):
         sets.partial_fit(X[:3], [{"a"}, {"z"}, set()])
 
 
+@pytest.mark.parametrize("n_samples", [1, 10, 60])
+def test_a_small_first_piece_tells_how_many_labels_samples_have(n_samples):
+    """One update changes little of logits that may tell of 16 labels."""
+    X, Y = make_multilabel_classification(400, 20, n_classes=30, n_labels=2, random_state=0)
+    Y[:n_samples, 5:], Y[0, :2] = 0, 1
+    clf = SparseTopClassifier(random_state=0).partial_fit(X[:n_samples], Y[:n_samples])
+    assert clf.largest_size_ == 16
+    median = np.median(Y[:n_samples].sum(1))
+    assert np.abs(clf.predict(X).sum(1) - median).max() <= 1
+
+
 def test_warm_start_goes_on(data):
     X, Y = data
     clf = quick(warm_start=True, max_epochs=3).fit(X, Y)

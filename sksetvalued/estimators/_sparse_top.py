@@ -28,6 +28,10 @@ from ._threshold import SetsThreshold
 #: Margin of the projections where none is set, chosen in ``benchmarks/multilabel.md``.
 MARGIN = 4.0
 
+#: Share of the samples that are expected, at first, to have numbers of labels that none has in the
+#: first piece of :meth:`SparseTopClassifier.partial_fit`.
+UNSEEN_SIZES = 0.02
+
 
 def top_labels(scores, sizes):
     """Mark the `sizes` labels with the largest scores of each row, ties to the last column.
@@ -201,9 +205,20 @@ class SparseTopClassifier(PlainState, SetsThreshold, DeepLabelSetClassifier, rul
         reduction = "sum" if sums(criterion) else "mean"
         return SizedLoss(criterion, len(self.classes_), reduction)
 
-    def _make_net(self, module, criterion, *args):
+    def _make_net(self, module, criterion, train, valid, epochs, resume, generator):
         self._ranked_by = getattr(criterion, "ranked_by", "scores")
-        return super()._make_net(module, criterion, *args)
+        begins = resume == "partial_fit" and not hasattr(self, "net_")
+        if begins and self._form != "single" and getattr(module.head, "bias", None) is not None:
+            # A piece may be too small to unlearn sizes that no sample has.
+            self._expect_sizes(module.head.bias, np.diff(train.target.data.indptr))
+        return super()._make_net(module, criterion, train, valid, epochs, resume, generator)
+
+    def _expect_sizes(self, bias, sizes):
+        """Let the logits of the sizes begin at the logarithms of their shares."""
+        logits = bias.detach()[len(self.classes_) :]
+        counts = np.bincount(np.minimum(sizes, len(logits) - 1), minlength=len(logits))
+        shares = np.maximum(counts / len(sizes), UNSEEN_SIZES / len(logits))
+        logits.copy_(torch.from_numpy(np.log(shares)))
 
     @property
     def _n_outputs(self):
