@@ -944,13 +944,15 @@ def test_what_a_transform_fills_in_is_no_other_unit(fill, like):
     clf = TopKClassifier(k=2, max_epochs=1, backbone=(8,), random_state=0)
     scaled = v2.ToDtype(torch.float32, scale=True)
     with warnings.catch_warnings():
+        # As an error, the warning ends a fit before its training.
         warnings.filterwarnings("error", "transform gives images")
         clf.set_params(transform={"train": fill}).fit(images, y)
-    normalise = v2.Normalize([0.485] * 3, [0.225] * 3)
-    for other in (v2.ToDtype(torch.float32), v2.Compose([scaled, normalise])):
-        stages = {"train": v2.Compose([fill, other]), "eval": scaled}
-        with pytest.warns(UserWarning, match="transform gives images of mean"):
-            clf.set_params(transform=stages).fit(images, y)
+        normalise = v2.Normalize([0.485] * 3, [0.225] * 3)
+        for other in (v2.ToDtype(torch.float32), v2.Compose([scaled, normalise])):
+            stages = {"train": v2.Compose([fill, other]), "eval": scaled}
+            clf.set_params(transform=stages)
+            with pytest.raises(UserWarning, match="transform gives images of mean"):
+                clf.fit(images, y)
 
 
 def test_warnings_are_left_out_of_one_thread_alone():

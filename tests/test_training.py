@@ -504,15 +504,20 @@ def test_layers_may_be_frozen_for_the_first_epochs(data):
         assert all(p.requires_grad for p in clf.net_.module_.parameters())
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
-def test_the_settings_of_torch_change_no_training(data, dtype):
+@pytest.mark.parametrize(
+    "params",
+    [
+        *({"loss": loss} for loss in ("noised_mixture", "ldam", "role")),
+        *({"backbone": backbone} for backbone in (None, "resnet18")),
+    ],
+)
+def test_the_settings_of_torch_change_no_training(data, params):
     """Neither the type of new tensors, nor that no graphs are kept."""
     images = np.random.default_rng(0).random((40, 3, 8, 8)), np.arange(40) % 4
-    of_losses = [({"loss": loss}, data) for loss in ("noised_mixture", "ldam", "role")]
-    of_images = [({"backbone": backbone}, images) for backbone in (None, "resnet18")]
-    for params, given in of_losses + of_images:
-        clf = classifier(max_epochs=1, **params)
-        expected = weights_of(clf.fit(*given))
+    given = images if "backbone" in params else data
+    clf = classifier(max_epochs=1, **params)
+    expected = weights_of(clf.fit(*given))
+    for dtype in (torch.float64, torch.bfloat16, torch.float16):
         torch.set_default_dtype(dtype)
         try:
             with torch.no_grad():

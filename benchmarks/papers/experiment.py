@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 from sklearn.model_selection import ParameterGrid, ParameterSampler
 
@@ -88,7 +88,7 @@ class Experiment:
     @property
     def protocol(self):
         """Digest of what all tasks have in common; a change makes them other tasks."""
-        common = {key: asdict(self)[key] for key in ("data", "estimator", "average", "fixed")}
+        common = {key: getattr(self, key) for key in ("data", "estimator", "average", "fixed")}
         return hashlib.sha256(json.dumps(common, sort_keys=True).encode()).hexdigest()[:12]
 
     @property
