@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hostile_files import document_of, signed
+from hostile_files import document_of, signed, with_document
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import make_blobs
@@ -225,6 +225,19 @@ def test_how_the_machine_runs_is_not_in_the_file(tmp_path):
         given = load(tmp_path / "m", net_params={"iterator_valid__num_workers": 0}, device="cpu")
     assert given[-1].device == "cpu"
     np.testing.assert_array_equal(predict_set(given, X), predict_set(model, X))
+
+
+def test_nor_how_many_folds_are_fitted_at_a_time(tmp_path):
+    model = PlugInClassifier(LINEAR, rules.TopK(2), cv=2, n_jobs=1)
+    with pytest.warns(UserWarning, match="^n_jobs of"):
+        assert saved_and_loaded(model.fit(X, Y), tmp_path).n_jobs is None
+
+    def ask_for_more(document):
+        document["model"]["plug-in"]["params"]["dict"]["n_jobs"] = 64
+
+    (tmp_path / "m").write_bytes(with_document((tmp_path / "m").read_bytes(), ask_for_more))
+    with pytest.raises(ValueError, match="no file may set n_jobs"):
+        load(tmp_path / "m")
 
 
 def test_another_version_of_scikit_learn(tmp_path, whole):

@@ -1,5 +1,6 @@
 """PlugInClassifier: scikit-learn's checks, cross-fitting, calibration, any classifier."""
 
+import os
 import pickle
 import warnings
 
@@ -460,6 +461,31 @@ def test_macro_prior_comes_from_the_training_labels(digits):
     _, counts = np.unique(y[keep], return_counts=True)
     np.testing.assert_array_equal(clf.class_counts_, counts)
     np.testing.assert_allclose(clf.rule_.prior_, counts / counts.sum())
+
+
+class InProcess(GaussianNB):
+    """Notes the processes in which it is fitted."""
+
+    def __init__(self, folder=None):
+        super().__init__()
+        self.folder = folder
+
+    def fit(self, X, y):
+        (self.folder / f"{os.getpid()} {len(X)}").touch()
+        return super().fit(X, y)
+
+
+def test_folds_are_fitted_by_several_processes(digits, tmp_path):
+    X, y, X_new, _ = digits
+    cv = StratifiedKFold(3)
+    clf = PlugInClassifier(InProcess(tmp_path), AverageK(2), cv=cv, n_jobs=2).fit(X, y)
+    here = [str(len(X))]
+    for path in tmp_path.iterdir():
+        process, n_samples = path.name.split()
+        assert (process == str(os.getpid())) == (n_samples in here)
+    alone = PlugInClassifier(GaussianNB(), AverageK(2), cv=cv).fit(X, y)
+    assert clf.rule_.threshold_ == alone.rule_.threshold_
+    np.testing.assert_array_equal(clf.predict_set(X_new), alone.predict_set(X_new))
 
 
 def test_deep_classifiers_are_asked_for_log_probabilities_in_the_folds_too(digits):

@@ -127,6 +127,8 @@ class _Writer:
             self.left_out.add("metadata requests")
         if fitted.get("estimator_") is value.estimator:
             del params["estimator"]
+        if params.pop("n_jobs") is not None:
+            self.left_out.add("n_jobs")
         params["cv"] = plain(value.cv)
         if not _is_cv(params["cv"]):
             self.left_out.add("cv")
@@ -250,6 +252,8 @@ class _Reader(Decoder):
         params, fitted = self(content["params"]), self(content["fitted"])
         if fitted and not PLUG_IN_FITTED <= fitted.keys() <= PLUG_IN_FITTED | PLUG_IN_OPTIONAL:
             raise NotAllowed(f"no file may set {sorted(fitted)} of PlugInClassifier")
+        if "n_jobs" in params:
+            raise NotAllowed("no file may set n_jobs")
         if not _is_cv(params["cv"]):
             raise NotAllowed(f"no file may set cv to {params['cv']!r:.50}")
         model = PlugInClassifier(**{"estimator": fitted.get("estimator_"), **params})

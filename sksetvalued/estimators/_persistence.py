@@ -111,7 +111,7 @@ def load(path, *, device=None, compile=False, net_params=None):
     -----
     UserWarning
         If the estimator was trained with callbacks, `compile`, weights from a file or other
-        `net_params`, or a step with `n_jobs` or `memory`, which are not restored; and, in a
+        `net_params`, or it or a step has `n_jobs` or `memory`, which are not restored; and, in a
         Pipeline, of another version of scikit-learn.
 
     See Also

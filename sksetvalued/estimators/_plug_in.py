@@ -1,5 +1,6 @@
 """Sets from any scikit-learn classifier and any rule."""
 
+import copy
 from collections.abc import Iterable
 from inspect import Parameter, signature
 from numbers import Integral
@@ -15,6 +16,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, get_tags, indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.metaestimators import _safe_split, available_if
+from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import (
     _num_samples,
     check_is_fitted,
@@ -69,6 +71,9 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         `PredefinedSplit`, holds positions of the samples of this very fit: it is not for searches.
         None: 5, or 0.2 for a rule that promises something of new samples, which cross-validation
         cannot. A matrix of kernels or distances takes no share.
+    n_jobs : int, default=None
+        Folds whose classifiers are fitted at a time, by joblib; None is 1 unless a
+        ``joblib.parallel_config`` says otherwise.
 
     Attributes
     ----------
@@ -132,10 +137,11 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     (797, 10)
     """
 
-    def __init__(self, estimator, rule, *, cv=None):
+    def __init__(self, estimator, rule, *, cv=None, n_jobs=None):
         self.estimator = estimator
         self.rule = rule
         self.cv = cv
+        self.n_jobs = n_jobs
 
     def fit(self, X, y=None, sample_weight=None, **fit_params):
         """Fit the classifier and calibrate the rule.
@@ -630,14 +636,22 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
         And, where they are of use to the rule, what :meth:`_scores_of_seen` gives for each model.
         """
-        y_score, rows, seen = [], [], []
-        for train, test in folds:
-            model = self._fit_estimator(X, y, train, fit_params)
-            y_score.append(self._scores_of_all_classes(model, self._rows(X, test, train)))
-            rows.append(test)
-            if isinstance(self.rule, AverageK):
-                seen.append(self._scores_of_seen(model, X, train, len(folds)))
-        return np.concatenate(y_score), np.concatenate(rows), seen
+        bare = copy.copy(self)  # what workers are sent needs no fitted classifier
+        del bare.estimator_
+        parts = Parallel(n_jobs=self.n_jobs)(
+            delayed(bare._scores_of_fold)(X, y, train, test, fit_params, len(folds))
+            for train, test in folds
+        )
+        y_score, seen = zip(*parts, strict=True)
+        rows = np.concatenate([test for _, test in folds])
+        return np.concatenate(y_score), rows, seen if isinstance(self.rule, AverageK) else []
+
+    def _scores_of_fold(self, X, y, train, test, fit_params, n_folds):
+        model, seen = self._fit_estimator(X, y, train, fit_params), None
+        y_score = self._scores_of_all_classes(model, self._rows(X, test, train))
+        if isinstance(self.rule, AverageK):
+            seen = self._scores_of_seen(model, X, train, n_folds)
+        return y_score, seen
 
     def _rows(self, X, rows, train):
         """Return rows of X; of a matrix of kernels or distances, beside those trained on."""
