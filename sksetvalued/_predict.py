@@ -109,7 +109,7 @@ def predict_set(model, X, out=None):
             )
         return (predict_set(model, batch, out) for batch in samples_alone(model, X))
     model, X = _set_valued(model, X, "predict_set")
-    return model.predict_set(X) if out is None else sets_of(model, X, out)
+    return sets_of(model, X, out)
 
 
 def predict_labels(model, X):

@@ -76,6 +76,8 @@ def collect_sets(masks, shape, out=None):
 
 def sets_of(model, X, out):
     """Return ``model.predict_set(X)`` as `out` says, of a model or rule that may not take it."""
+    if out is None:
+        return model.predict_set(X)
     if "out" in signature(model.predict_set).parameters:
         return model.predict_set(X, out=out)
     mask = np.asarray(model.predict_set(X))

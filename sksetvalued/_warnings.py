@@ -28,7 +28,7 @@ def without_warnings(pattern=""):
 
 def warn_caller(message, category=UserWarning):
     """Warn where this package was called, however deep inside of it the reason was found."""
-    if any(pattern.search(message) for pattern in _muted.get()):
+    if any(pattern.search(str(message)) for pattern in _muted.get()):
         return
     frame, level = inspect.currentframe(), 1
     while frame.f_back and frame.f_globals.get("__name__", "").startswith(OWN):

@@ -744,6 +744,7 @@ def test_scores_are_finite_when_a_fold_lacks_a_class(data):
         ({"optimizer": "no such"}, "optimizer='no such' is unknown; use one of"),
         ({"lr": 0}, "'lr' parameter"),
         ({"lr_schedule": "no such"}, "lr_schedule must be"),
+        ({"lr_schedule": np.array([[1], [2]])}, "lr_schedule must be"),
         ({"device": "no such"}, "device='no such' cannot be used"),
         ({"precision": "float8"}, "'precision' parameter"),
         ({"max_epochs": 0}, "'max_epochs' parameter"),

@@ -12,13 +12,17 @@ from torch._subclasses import FakeTensorMode
 from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset, TensorDataset
 
 from sksetvalued import SparseTopClassifier, Stream, TopKClassifier
-from sksetvalued.inputs import dataset_targets, media_inputs
+from sksetvalued.inputs import media_inputs
 from sksetvalued.inputs._tables import ArrayInputs
 from sksetvalued.inputs._torch_datasets import DatasetInputs
 from sksetvalued.training._data import Loader
 
 X = np.random.default_rng(0).integers(0, 256, (24, 9, 9, 3), dtype=np.uint8)
 Y = np.tile(np.arange(3) * 10, 8)
+
+
+def dataset_targets(dataset):
+    return media_inputs(dataset, "dataset").targets()
 
 
 class Pictures(Dataset):

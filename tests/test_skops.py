@@ -128,6 +128,18 @@ def test_code_of_the_user_is_refused_by_name_when_it_is_written():
         skops.dumps(model)
 
 
+class Mine(TopKClassifier):
+    pass
+
+
+def test_so_is_a_fitted_class_of_the_user():
+    model = Mine(k=2, **QUICK)
+    assert skops.loads(skops.dumps(model), trusted=[*trusted_types(), f"{__name__}.Mine"]).k == 2
+    with pytest.raises(TypeError, match="fitted .*Mine cannot be written without code.*pickle it"):
+        skops.dumps(model.fit(X, Y))
+    np.testing.assert_array_equal(sets(pickle.loads(pickle.dumps(model))), sets(model))
+
+
 def test_the_names_in_files_are_those_of_the_public_modules():
     for name in trusted_types():
         module, _, cls = name.rpartition(".")

@@ -121,7 +121,6 @@ def export(model, path, *, dtype=None, X=None):
             "The backbone holds weights of bfloat16, which ONNX Runtime cannot compute with on a "
             "CPU: in the file they are of single precision, and scores near a threshold may fall "
             "on its other side.",
-            UserWarning,
         )
     module = to_torch(model, dtype=dtype)
     write = _write_pt2 if suffix == ".pt2" else _write_onnx

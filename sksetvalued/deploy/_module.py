@@ -27,8 +27,7 @@ class _Probabilities(nn.Module):
 
     def __init__(self, model):
         super().__init__()
-        shift = np.broadcast_to(model._log_shift, len(model.classes_))
-        self.register_buffer("shift", torch.from_numpy(np.array(shift, dtype=np.float64)))
+        self.register_buffer("shift", torch.tensor(model._log_shift, dtype=torch.float64))
         smoothed = torch.tensor(model._log_smoothing) if model._label_smoothing else None
         self.register_buffer("log_added", smoothed)
         weight = np.zeros(1) if model._log_label_weight is None else model._log_label_weight
@@ -232,7 +231,6 @@ def _check_exportable(model):
         warn_caller(
             f"precision={precision!r} is for the estimator: the exported network computes in "
             "single precision, and scores near a threshold may fall on its other side.",
-            UserWarning,
         )
 
 

@@ -18,9 +18,8 @@ class _RuleModule(nn.Module):
     def __init__(self, rule):
         super().__init__()
         self.log_scores = rule.log_scores
-        prior = getattr(rule, "prior_", None)
-        prior = prior if prior is None or not rule.log_scores else np.log(prior)
-        self._keep("prior", prior)
+        logs = rule.log_scores and rule.prior_ is not None
+        self._keep("prior", np.log(rule.prior_) if logs else rule.prior_)
 
     def _keep(self, name, value):
         value = None if value is None else np.array(value, dtype=np.float64)

@@ -219,7 +219,7 @@ def _is_record(value):
 def _is_backbone(value):
     if isinstance(value, tuple | list):
         return all(map(is_size, value))
-    return value is None or _is_text(value)  # check_backbone asks which
+    return _is_text(value)  # check_backbone asks which
 
 
 def _is_number_or_numbers(value):

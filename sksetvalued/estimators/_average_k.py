@@ -241,7 +241,7 @@ class AverageKClassifier(PlainState, SetsThreshold, DeepSetClassifier, rule=Aver
         for kept, out in folds:
             if not trained:
                 data = self._training_set(inputs, target, weight, kept, True)
-                self._train(data, valid, len(self.classes_), epochs, None)
+                self._train(data, valid, epochs, None)
             if self.net_.interrupted_:
                 return None
             trained = False
@@ -288,7 +288,6 @@ class AverageKClassifier(PlainState, SetsThreshold, DeepSetClassifier, rule=Aver
                 f"{', '.join(new)} was set after the threshold was calibrated for "
                 f"{', '.join(old)}, which is still in use: call calibrate(X), which needs no "
                 "labels.",
-                UserWarning,
             )
 
     def _rule(self):

@@ -60,7 +60,7 @@ class Checkpoint:
             self.state, self.seed = processes.first((self.state, self.seed))
 
     def _open(self):
-        folder = os.path.dirname(os.path.abspath(self.path))
+        folder = os.path.dirname(self.path)
         if not os.path.isdir(folder):
             raise FileNotFoundError(
                 f"checkpoint={self.given!r} cannot be written: there is no folder {folder!r}; "
@@ -131,7 +131,6 @@ class Checkpoint:
             warn_caller(
                 f"The fit of checkpoint={self.path!r} goes on elsewhere ({told}): not bit by bit "
                 "as if it had not ended.",
-                UserWarning,
             )
 
 

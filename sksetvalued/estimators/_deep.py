@@ -293,7 +293,6 @@ class DeepEstimator(TakesSamples, BaseEstimator):
             if why is not None:
                 warn_caller(
                     f"{name}={value!r} has no effect on loss={self.loss!r}, {why}",
-                    UserWarning,
                 )
 
     def _why_unused(self, name):
@@ -310,10 +309,6 @@ class DeepEstimator(TakesSamples, BaseEstimator):
     def _monitor_metric(self):
         """Return the name and the function of the metric that matches the estimator."""
         raise NotImplementedError
-
-    def _search_metric(self):
-        """Return the same for the metric that finds the number of epochs."""
-        return self._monitor_metric()
 
     def _labels_of(self, target):
         """Return targets of a TrainingSet as they were given to `fit`."""
@@ -415,14 +410,13 @@ class DeepEstimator(TakesSamples, BaseEstimator):
                 training.current_processes().all(None)
             checkpoint.remove()
 
-    def _train(self, train, valid, n_outputs, epochs, resume, checkpoint=None):
+    def _train(self, train, valid, epochs, resume, checkpoint=None):
         """Train the network on a TrainingSet, or train it further.
 
         Parameters
         ----------
         train : TrainingSet
         valid : TrainingSet or None
-        n_outputs : int
         epochs : float or None
             The last epoch may be a part of one. None is what the recipe of the network says.
         resume : {None, "search", "warm_start", "partial_fit"}
@@ -444,7 +438,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         keep = None if checkpoint is None else training.KeepState(checkpoint, self._seed, lent)
         with self._randomness(continued, lent) as generator:
             make = self._continued_net if continued else self._new_net
-            net = make(train, valid, n_outputs, epochs, resume, generator)
+            net = make(train, valid, epochs, resume, generator)
             net.resumable = self.warm_start or resume in ("warm_start", "partial_fit")
             n_before = len(net.history)
             self._run(net, train, valid, epochs, keep, lent)
@@ -452,7 +446,6 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         self._hold(net)
         if net.interrupted_:
             self._report_interrupt(net, train, self.n_iter_ - n_before, math.ceil(epochs))
-        return self
 
     def _hold(self, net):
         """Set the attributes that a trained net gives."""
@@ -552,7 +545,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
                 undone.enter_context(_network_kept_on_error(self.net_))
             yield resume
 
-    def _new_net(self, train, valid, n_outputs, epochs, resume, generator):
+    def _new_net(self, train, valid, epochs, resume, generator):
         criterion = self._checked_criterion(train, resume, generator)
         statistics = None
         images = is_image(self.input_shape_)
@@ -573,7 +566,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         module = build_network(
             **self._network_params,
             input_shape=self.input_shape_,
-            n_classes=n_outputs,
+            n_classes=self._n_outputs,
             head=criterion.head,
             normalization=statistics,
             generator=generator,
@@ -584,7 +577,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
             module.expect_sparse_rows()
         return self._make_net(module, criterion, train, valid, epochs, resume, generator)
 
-    def _continued_net(self, train, valid, n_outputs, epochs, resume, generator):
+    def _continued_net(self, train, valid, epochs, resume, generator):
         """Return a net that goes on with the trained module, by the parameters of now."""
         for name in ("backbone", "weights"):
             new, old = _plain(getattr(self, name)), _plain(self._network_params[name])
@@ -596,7 +589,6 @@ class DeepEstimator(TakesSamples, BaseEstimator):
                 warn_caller(
                     f"{name}={new} has no effect: the network that was trained, of {name}={old}, "
                     "is trained further. For another one fit anew, with warm_start=False.",
-                    UserWarning,
                 )
         for name, told in self._what_is_asked().items():
             if told != self._asked[name]:
@@ -604,7 +596,6 @@ class DeepEstimator(TakesSamples, BaseEstimator):
                     f"{name}={getattr(self, name)!r} has no effect: the network that was trained "
                     "with another value is trained further. For another one fit anew, with "
                     "warm_start=False.",
-                    UserWarning,
                 )
         old = self.net_
         module = old.bare_module
@@ -662,10 +653,6 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         model.history = net.history  # of a scoring that was written for nets of skorch
         return model
 
-    def _searches_epochs(self, resume):
-        """Return whether the number of epochs is found by samples that are held out for it."""
-        return False
-
     def _warn_of_no_scores(self, resume):
         names = training.scorers_of_held_out(self.callbacks)
         remedy = "set on_train=True"
@@ -678,7 +665,6 @@ class DeepEstimator(TakesSamples, BaseEstimator):
             warn_caller(
                 f"The callbacks {names} score held-out samples, but this training has none, and "
                 f"they record nothing: {remedy}.",
-                UserWarning,
             )
 
     def _monitor(self, valid, resume=None):

@@ -149,7 +149,6 @@ def describe_estimator(model, tensors):
         warn_caller(
             f"loss={model.loss!r} has learned {learned}, which no file of save holds: a training "
             f"that goes on from the file starts with a new loss. To keep it, {JOBLIB}.",
-            UserWarning,
         )
     return document
 

@@ -153,9 +153,6 @@ def _spelled_out(cls):
 def with_training_parameters(cls):
     """Put the shared parameters into the signature of an estimator, and into its docstring."""
     cls.__init__ = _spelled_out(cls)
-    parts = {"{training}": TRAINING_PARAMETERS, "{fitted}": FITTED_ATTRIBUTES}
-    doc = inspect.cleandoc(cls.__doc__)
-    for mark, text in parts.items():
-        doc = doc.replace(mark, text)
-    cls.__doc__ = doc
+    doc = inspect.cleandoc(cls.__doc__).replace("{training}", TRAINING_PARAMETERS)
+    cls.__doc__ = doc.replace("{fitted}", FITTED_ATTRIBUTES)
     return cls

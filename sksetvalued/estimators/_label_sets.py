@@ -125,13 +125,12 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
                     f"a sample has {np.diff(y.indptr).max()} labels, but at most "
                     f"{self.largest_size_} are predicted, as the first piece had few: use "
                     "size='threshold', or begin with a piece of samples of as many labels.",
-                    UserWarning,
                 )
             self._count(y, weight, anew=first)
             target = {"y": [y.data, y.indices, y.indptr], "sample_weight": weight}
             self._begin_fit(inputs, target, "partial_fit")
             data = self._training_set(inputs, y, weight, np.arange(y.shape[0]), True)
-            self._train(data, None, self._n_outputs, 1, resume="partial_fit")
+            self._train(data, None, 1, resume="partial_fit")
             if self._uses_threshold():
                 self._calibrate_inputs(inputs, weight)
             else:
@@ -163,7 +162,6 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
             warn_caller(
                 "y holds no label that was trained on, as classes_ has them: "
                 f"{self.classes_[:5].tolist()}. Give labels as in fit.",
-                UserWarning,
             )
         predicted = sp.csr_array(self.predict(X))
         predicted.resize(predicted.shape[0], y.shape[1])
@@ -213,7 +211,7 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
             )
         if not y.nnz:
             raise ValueError("y has no label anywhere: no sample has one.")
-        self._check_size(self.size, len(classes))
+        self._check_size(len(classes))
 
     def _check_form(self, form):
         if (form == "single") != (self._form == "single"):
@@ -253,10 +251,10 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
             if best is not None:
                 self._found_epochs = best.best_epoch_
                 data = self._training_set(inputs, y, weight, train, True)
-                self._train(data, None, self._n_outputs, best.best_epoch_, None, checkpoint)
+                self._train(data, None, best.best_epoch_, None, checkpoint)
         else:
             epochs = self._epochs_asked_for(resume)
-            self._train(data, monitoring, self._n_outputs, epochs, resume, checkpoint)
+            self._train(data, monitoring, epochs, resume, checkpoint)
         return train if held is None and self._uses_threshold() else held
 
     def _split(self, y, monitored):

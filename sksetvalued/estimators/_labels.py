@@ -160,14 +160,13 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
             self._begin_fit(inputs, targets, "partial_fit")
             self._check_held_out(None, weight)
             data = self._training_set(inputs, target, weight, np.arange(len(target)), True)
-            self._train(data, None, len(self.classes_), 1, resume="partial_fit")
+            self._train(data, None, 1, resume="partial_fit")
             self._calibrate_on(inputs, weight)
             if len(inputs) < FEWEST_IN_PIECE and hasattr(self, "threshold_"):
                 warn_caller(
                     f"the threshold is set by the {len(inputs)} samples of this piece, so that "
                     "sets of new samples may be of other sizes than k: call calibrate(X) on more "
                     "samples, which needs no labels, before sets are predicted.",
-                    UserWarning,
                 )
         return self
 

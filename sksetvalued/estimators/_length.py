@@ -76,7 +76,7 @@ class SearchedLength:
         # With such parameters, callbacks are known when they are made only.
         if not any(key.startswith("callbacks__") for key in self.net_params or ()):
             training.check_no_validation(self.callbacks)
-        self._train(train, valid, self._n_outputs, None, "search")
+        self._train(train, valid, None, "search")
         return None if self.net_.interrupted_ else dict(self.net_.callbacks_)["best_epoch"]
 
     def _few_enough(self, rows):
@@ -134,7 +134,7 @@ class LabelLength(SearchedLength):
             epochs = self._epochs_on_all(epochs, len(kept) / len(train))
         self._found_epochs = None if epochs is None else math.ceil(epochs)
         data = self._training_set(inputs, target, weight, train, True)
-        self._train(data, None, len(self.classes_), epochs, None, checkpoint)
+        self._train(data, None, epochs, None, checkpoint)
         self._allow_for_the_last(seen, inputs, weight, train)
         if not warned:
             self._check_training(inputs, target, train)
@@ -209,7 +209,7 @@ class LabelLength(SearchedLength):
             if self.net_.interrupted_:
                 return False
         data = self._training_set(inputs, target, weight, train, True)
-        self._train(data, valid, len(self.classes_), epochs, resume, checkpoint)
+        self._train(data, valid, epochs, resume, checkpoint)
         self._allow_for_the_last(seen, inputs, weight, train)
         self._check_training(inputs, target, train)
         return len(folds) > 0

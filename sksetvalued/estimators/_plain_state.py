@@ -50,8 +50,14 @@ class PlainState:
             ESTIMATORS[cls.__name__] = cls, rule
 
     def __getstate__(self):
-        if not hasattr(self, "net_") or type(self) is not ESTIMATORS[type(self).__name__][0]:
+        if not hasattr(self, "net_"):
             return _without_paths(super().__getstate__())
+        cls = type(self)
+        if cls is not ESTIMATORS.get(cls.__name__, (None,))[0]:
+            raise TypeError(
+                f"a fitted {cls.__module__}.{cls.__name__} cannot be written without code, as its "
+                "class is none of sksetvalued: pickle it, for those who trust you."
+            )
         return {FILE: np.frombuffer(dump(self), np.uint8).copy()}
 
     def __setstate__(self, state):

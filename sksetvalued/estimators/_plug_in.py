@@ -214,7 +214,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             y_score, seen = self._scores(self.estimator_, self._rows(X, rows, train)), []
         given = y_score, target[rows], None if weight is None else weight[rows]
         self.rule_ = self._calibrated_rule(given, seen, X, train, weight)
-        self._copy_attributes("n_features_in_", "feature_names_in_")
+        self._copy_attributes()
         return self
 
     def _check_data(self, X, y, sample_weight, fit_params):
@@ -246,7 +246,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         Where `seen` holds the scores that the models of folds give samples that they were trained
         on, the rule allows for those of the last model.
         """
-        rule = self._rule_with_prior(self.class_counts_)
+        rule = self._rule()
         if not seen:
             rule.fit(*given)
             return rule
@@ -292,7 +292,6 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
                 "one. So those held out are not like new ones, and the promise of "
                 f"{self.rule!r} may be missed. Fit the classifier first, and use cv='prefit' with "
                 "samples that were drawn without looking at their labels.",
-                UserWarning,
             )
         return train, held
 
@@ -305,7 +304,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         )
         self.estimator_ = self.estimator
         self.classes_ = _classes_of(self.estimator)
-        self._copy_attributes("n_features_in_", "feature_names_in_")
+        self._copy_attributes()
         vars(self).pop("class_counts_", None)
         inner, _ = unwrap(self.estimator)
         if hasattr(inner, "class_counts_"):
@@ -372,12 +371,8 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return self._scores(self.estimator_, X), columns, weight
 
     def _rule(self):
-        """Return the rule, not fitted, for the classifier."""
-        return self._rule_with_prior(getattr(self, "class_counts_", None))
-
-    def _rule_with_prior(self, class_counts):
         """Return the rule, not fitted, with the prior of the training data where it needs one."""
-        rule = clone(self.rule)
+        rule, class_counts = clone(self.rule), getattr(self, "class_counts_", None)
         needed = getattr(rule, "objective", None) == "macro" and rule.prior is None
         if needed and class_counts is not None:
             # A class that was never seen counts like the rarest, as in the deep estimators.
@@ -398,7 +393,6 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             warn_caller(
                 f"rule={new!r} was set after the calibration of {old!r}, which is still in use: "
                 f"call calibrate({given}), which leaves the classifier as it is.",
-                UserWarning,
             )
         return old
 
@@ -417,10 +411,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             Columns in the order of `classes_`.
         """
         rule = self._fitted_rule()
-        y_score = self._scores(self.estimator_, X)
-        if out is None:
-            return rule.predict_set(y_score)
-        return sets_of(rule, y_score, out)
+        return sets_of(rule, self._scores(self.estimator_, X), out)
 
     def predict_labels(self, X):
         """Return the labels in the set of each sample, the likeliest first.
@@ -553,9 +544,10 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             )
         return method
 
-    def _scores(self, estimator, X, columns=None, n_classes=None):
+    def _scores(self, estimator, X, columns=None):
         """Return the scores that the rule takes, one column per class."""
         y_score, scale = self._scores_and_scale(estimator, X)
+        n_classes = len(self.classes_)
         if columns is not None and not np.array_equal(columns, np.arange(n_classes)):
             missing = 0.0 if scale == "proba" else -np.inf
             known, y_score = y_score, np.full((len(y_score), n_classes), missing)
@@ -658,9 +650,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return _safe_split(self.estimator, X, None, rows, train)[0]
 
     def _scores_of_all_classes(self, model, X):
-        return self._scores(
-            model, X, self._columns(np.asarray(model.classes_)), len(self.classes_)
-        )
+        return self._scores(model, X, self._columns(np.asarray(model.classes_)))
 
     def _scores_of_seen(self, model, X, rows, n_models):
         """Return scores of samples that one of some models was trained on, and their rows."""
@@ -696,7 +686,6 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
                     f"{type(self.estimator).__name__}.fit names no sample_weight: the weights "
                     "are used to calibrate the rule only. For a Pipeline, or another classifier "
                     "that is made of others, enable metadata routing.",
-                    UserWarning,
                 )
         return params, split_params
 
@@ -713,9 +702,9 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             )
         return columns
 
-    def _copy_attributes(self, *names):
-        """Take over what the classifier has, and forget what an earlier one had."""
-        for name in names:
+    def _copy_attributes(self):
+        """Take over the columns of the classifier, and forget those of an earlier one."""
+        for name in ("n_features_in_", "feature_names_in_"):
             vars(self).pop(name, None)
             if hasattr(self.estimator_, name):
                 setattr(self, name, getattr(self.estimator_, name))

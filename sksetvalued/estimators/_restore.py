@@ -70,7 +70,6 @@ def restore(data, name, here, rebuild=None):
             f"{', '.join(sorted(left_out))} of the training are not restored from {name}: they "
             "concern the machine, or hold code or its state. To train further with them, give "
             "parameters by set_params; their state is kept by joblib.dump alone.",
-            UserWarning,
         )
     return model
 

@@ -228,7 +228,6 @@ class TakesSamples:
                     f"the first images of X hold numbers from {values.min():.3g} to "
                     f"{values.max():.3g}, but those of `fit` were {fitted}: if these are the "
                     "same units divided by the largest, multiply by it.",
-                    UserWarning,
                 )
 
     def _compare_stages(self, inputs):
@@ -253,7 +252,6 @@ class TakesSamples:
                 f"transform gives images of mean {seen.mean:.3g} and standard deviation "
                 f"{seen.std:.3g} in evaluation, but of {train.mean:.3g} and {train.std:.3g} in "
                 "training: scale and normalise alike in both.",
-                UserWarning,
             )
 
     def _check_no_transform(self):

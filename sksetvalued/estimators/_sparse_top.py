@@ -276,14 +276,14 @@ class SparseTopClassifier(PlainState, SetsThreshold, DeepLabelSetClassifier, rul
 
     # -- the number of labels ---------------------------------------------------------------
 
-    def _check_size(self, size, n_classes):
+    def _check_size(self, n_classes):
         """Raise if the parameter `size` is neither a name nor a number of classes."""
-        if isinstance(size, str):
+        if isinstance(self.size, str):
             return
-        check_integer("size", size, 0)
-        if size > n_classes:
+        check_integer("size", self.size, 0)
+        if self.size > n_classes:
             raise ValueError(
-                f"size must be at most the number of classes, {n_classes}, got {size!r}."
+                f"size must be at most the number of classes, {n_classes}, got {self.size!r}."
             )
 
     def calibrate(self, X, y=None, *, sample_weight=None):
@@ -374,7 +374,7 @@ class SparseTopClassifier(PlainState, SetsThreshold, DeepLabelSetClassifier, rul
         """Return the sizes given to a method as an array, or None."""
         if size is None:
             self._validate_params()
-            self._check_size(self.size, len(self.classes_))
+            self._check_size(len(self.classes_))
             return None
         # Sums of the rows of a sparse matrix are a matrix.
         size = np.ravel(size) if isinstance(size, np.matrix) else np.asarray(size)
@@ -462,14 +462,13 @@ class SparseTopClassifier(PlainState, SetsThreshold, DeepLabelSetClassifier, rul
         if self._form == "single" and size is None:
             best = np.concatenate([scores.argmax(1) for scores, _ in self._iter_parts(X)])
             return self.classes_[best]
-        return self._stack([mask.astype(np.int64) for _, mask in self._as_given(X, size)])
-
-    def _as_given(self, X, size):
-        for scores, mask in self._iter_sets(X, size):
-            yield scores, sp.csr_array(mask) if self._form == "sparse" else mask
+        return self._stack(mask.astype(np.int64) for _, mask in self._iter_sets(X, size))
 
     def _stack(self, parts):
-        return sp.vstack(parts).tocsr() if self._form == "sparse" else np.concatenate(parts)
+        """Return what an iterator yields as one array, sparse if the targets were."""
+        if self._form == "sparse":
+            return sp.vstack([sp.csr_array(part) for part in parts], format="csr")
+        return np.concatenate(list(parts))
 
     def predict_set(self, X, size=None, out=None):
         """Return the labels as a mask.
@@ -532,13 +531,14 @@ class SparseTopClassifier(PlainState, SetsThreshold, DeepLabelSetClassifier, rul
             sizes = np.concatenate([mask.sum(1) for _, mask in self._iter_sets(inputs)])
         else:
             sizes = self._given_size(size, len(inputs), real=True)
-        parts, start = [], 0
+        return self._stack(self._iter_projections(inputs, np.array(sizes, np.float64)))
+
+    def _iter_projections(self, inputs, sizes):
+        start = 0
         for scores, _ in self._iter_parts(inputs):
-            k = torch.from_numpy(np.array(sizes[start : start + len(scores)], np.float64))
-            q = sparse_top(torch.from_numpy(np.ascontiguousarray(scores)), k).numpy()
-            parts.append(sp.csr_array(q) if self._form == "sparse" else q)
+            k = torch.from_numpy(sizes[start : start + len(scores)])
+            yield sparse_top(torch.from_numpy(np.ascontiguousarray(scores)), k).numpy()
             start += len(scores)
-        return self._stack(parts)
 
 
 def _micro_f1(y_true, mask, sample_weight):

@@ -65,7 +65,7 @@ class LearnsFromStreams:
         weight = None if weight is None else torch.from_numpy(np.exp(weight)).float()
         data = StreamSet(inputs, LabelIndex(self.classes_), weight)
         epochs = None if self.max_epochs == "auto" else self.max_epochs
-        self._train(data, None, len(self.classes_), epochs, resume)
+        self._train(data, None, epochs, resume)
         self._calibrate_on(inputs.head, None)
         return self
 

@@ -1,5 +1,6 @@
 """Known transforms of torchvision by their parameters, for files that hold no code."""
 
+import importlib
 import math
 
 import torch
@@ -101,11 +102,8 @@ def _kinds(name):
 
 def _class(kind):
     """Return the class, or None if this torchvision lacks it."""
-    from torchvision import transforms
-    from torchvision.transforms import _presets, v2
-
     version, _, name = kind.partition(".")
-    return getattr({"v1": transforms, "v2": v2, "preset": _presets}[version], name, None)
+    return getattr(importlib.import_module(MODULES[version][0]), name, None)
 
 
 def _has_hooks(transform):

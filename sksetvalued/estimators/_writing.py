@@ -98,11 +98,9 @@ def _locked_file(stem):
     try:
         yield file, partial
     finally:
-        if fcntl is None:
-            file.close()  # Windows removes no open file.
+        file.close()  # Windows removes no open file.
         with contextlib.suppress(FileNotFoundError):
             os.remove(partial)
-        file.close()
 
 
 def _remove_leftovers(stem):

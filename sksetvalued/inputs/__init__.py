@@ -7,7 +7,7 @@ from ._mapped import is_mapped
 from ._named import NamedTensors, is_image, named_arrays, plain_sample, same_form
 from ._streams import Stream, StreamInputs
 from ._tables import WIDE, NormalizedRows, SparseInputs, SparseRows, arcsinh
-from ._torch_datasets import check_pairs, dataset_targets
+from ._torch_datasets import check_pairs
 from ._transforms import value_statistics
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
     "StreamInputs",
     "arcsinh",
     "check_pairs",
-    "dataset_targets",
     "hint_of_one",
     "input_kind",
     "is_image",

@@ -290,9 +290,6 @@ class NormalizedInputs(ArrayInputs):
     def take(self, indices):
         return NormalizedRows(super().take(indices))
 
-    def normalized(self, layer):
-        return self
-
 
 class SparseRows:
     """A batch of CSR rows, for layers that need not see the zeros.

@@ -82,9 +82,17 @@ class DatasetInputs(SampleInputs):
         return [*_told(self.dataset), self.indices]
 
     def targets(self):
-        """Return the labels, as :func:`dataset_targets`.
+        """Return the labels, of shape (n_samples,).
 
-        Those of an attribute are compared with what items say whenever these are read.
+        They are those of the attributes that the data sets of torchvision have, seen through
+        Subset, ConcatDataset and a target transform, which are compared with what items say
+        whenever these are read. Failing that, or where the first, the middle or the last item
+        says otherwise, each item is read once.
+
+        Raises
+        ------
+        ValueError
+            Items without labels.
         """
         self._stored = _agreed_targets(self.dataset)
         return _targets_of(self.dataset, self._stored)
@@ -148,38 +156,6 @@ def check_pairs(dataset):
     item = dataset[0] if len(dataset) else None
     if isinstance(item, tuple | list) and len(item) == 2 and math.prod(np.shape(item[1])) > 1:
         raise TypeError(parts_remedy("the items of X have a second part that is no label"))
-
-
-def dataset_targets(dataset):
-    """Return the labels of a torch Dataset.
-
-    They are those of the attributes that the data sets of torchvision have, seen through
-    Subset, ConcatDataset and a target transform. Failing that, or where the first, the middle or
-    the last item says otherwise, each item is read once.
-
-    Parameters
-    ----------
-    dataset : torch.utils.data.Dataset
-
-    Returns
-    -------
-    targets : ndarray of shape (n_samples,)
-
-    Raises
-    ------
-    ValueError
-        Items without labels.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from torch.utils.data import Subset, TensorDataset
-    >>> from sksetvalued.inputs import dataset_targets
-    >>> dataset = TensorDataset(torch.zeros(4, 2), torch.tensor([3, 1, 3, 2]))
-    >>> dataset_targets(Subset(dataset, [3, 0])).tolist()
-    [2, 3]
-    """
-    return _targets_of(dataset, _agreed_targets(dataset))
 
 
 def _targets_of(dataset, stored):

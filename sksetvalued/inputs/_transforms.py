@@ -418,15 +418,13 @@ class SampleInputs(Inputs):
         return channel_statistics(self) if len(form) == 3 else None
 
 
-def column_statistics(inputs, sample_weight=None, n_samples=N_STATISTICS_SAMPLES):
+def column_statistics(inputs, sample_weight):
     """Return the statistics of each column of vectors, on samples spread evenly.
 
     Parameters
     ----------
     inputs : Inputs
     sample_weight : Tensor of shape (len(inputs),), optional
-    n_samples : int
-        How many samples are read at most, a batch at a time.
 
     Returns
     -------
@@ -437,7 +435,7 @@ def column_statistics(inputs, sample_weight=None, n_samples=N_STATISTICS_SAMPLES
     ValueError
         Values that are not finite.
     """
-    positions = _spread(inputs, n_samples)
+    positions = _spread(inputs, N_STATISTICS_SAMPLES)
     batches = (batch.cpu().double() for batch in _batches(inputs, positions))
     rows = torch.cat([batch.flatten(0, -2) for batch in batches])
     if not torch.isfinite(rows).all():

@@ -13,6 +13,8 @@ from ._plotting import axes_or_new, of_lines
 
 #: From this many classes on, the axis of sizes is logarithmic.
 LOG_SIZES = 20
+#: Thresholds of a curve, at most, each at the end of a group of tied scores.
+N_POINTS = 300
 #: Marks the lines whose sizes the ticks of the axis show.
 TOP_K_MARK = "top-k coverage"
 
@@ -296,7 +298,7 @@ def top_k_curve(y_score, columns, shares, limit):
     return np.arange(1, limit + 1), coverage[:limit]
 
 
-def average_k_curve(y_score, columns, shares, limit, weight=None, n_points=300):
+def average_k_curve(y_score, columns, shares, limit, weight):
     """Return average sizes up to limit and the coverage of the sets above one threshold.
 
     Parameters
@@ -304,14 +306,12 @@ def average_k_curve(y_score, columns, shares, limit, weight=None, n_points=300):
     y_score, columns, shares, limit
         As in `top_k_curve`.
     weight : ndarray of shape (n_samples,), optional
-    n_points : int, default=300
-        At most so many thresholds, each at the end of a group of tied scores.
     """
     thresholds, sizes = _sizes_by_threshold(y_score, limit, weight)
     if limit <= LOG_SIZES:
-        wanted = np.linspace(0, limit, n_points)
+        wanted = np.linspace(0, limit, N_POINTS)
     else:
-        wanted = np.geomspace(sizes[:1].max(initial=0.5), limit, n_points)
+        wanted = np.geomspace(sizes[:1].max(initial=0.5), limit, N_POINTS)
     at = np.unique(np.searchsorted(sizes, wanted, side="right") - 1)
     at = at[at >= 0]
     true = y_score[np.arange(len(columns)), columns]

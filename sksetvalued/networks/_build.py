@@ -131,7 +131,7 @@ def asked_normalization(normalization, form, measured):
             f"but the samples have the form {form}: leave it None."
         )
     if isinstance(normalization, str) and normalization == "imagenet":
-        _check_unit_range(measured, "normalization='imagenet'")
+        _check_unit_range(measured)
         return IMAGENET
     try:
         pair = tuple(np.atleast_1d(np.asarray(part, dtype=float)) for part in normalization)
@@ -150,11 +150,11 @@ def asked_normalization(normalization, form, measured):
     return tuple(tuple(part.tolist()) for part in pair)
 
 
-def _check_unit_range(measured, what):
+def _check_unit_range(measured):
     if measured.low < 0.0 or measured.high > 1.0:
         raise ValueError(
-            f"{what} expects images of bytes or of floats in [0, 1], got floats from "
-            f"{measured.low:g} to {measured.high:g}: divide them by 255, give uint8, or set "
+            "normalization='imagenet' expects images of bytes or of floats in [0, 1], got floats "
+            f"from {measured.low:g} to {measured.high:g}: divide them by 255, give uint8, or set "
             "normalization=(0, 1) for images that are standardised already."
         )
 

@@ -236,5 +236,4 @@ def _warn_of_scores(body, n_features, n_classes):
         f"backbone ends in {what}: if these are scores of classes, a second classifier now stands "
         f"behind the first. Take {where} away, for example by putting torch.nn.Identity() in its "
         "place; the estimator adds the last layer.",
-        UserWarning,
     )

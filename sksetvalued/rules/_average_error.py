@@ -165,7 +165,6 @@ class AverageError(SetRule):
                 "the prior was counted in the labels of the calibration samples, on which the "
                 "promise of coverage='micro' then depends a little: pass prior=, the class "
                 "frequencies of the training set.",
-                UserWarning,
             )
 
     def _start(self, n_classes):
@@ -230,7 +229,6 @@ class AverageError(SetRule):
                 f"{counts.sum():g} calibration samples are too few for error={self.error} and "
                 f"coverage={coverage!r}: every class is returned. Samples missing: {missing} at "
                 f"least{where}.",
-                UserWarning,
             )
 
     def _warn_of_rare_classes(self, counts):
@@ -244,7 +242,6 @@ class AverageError(SetRule):
                 f"{missing}, of the classes at columns {rare[:5].tolist()}"
                 f"{'...' if rare.size > 5 else ''}. coverage='macro', or an interpolation, does "
                 "with fewer.",
-                UserWarning,
             )
 
     @property

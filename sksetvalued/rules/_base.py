@@ -210,11 +210,8 @@ class SetRule(BaseEstimator):
             if not self.n_samples_seen_:
                 raise ValueError(NO_WEIGHT)
             self._close()
-            self._say_closed()
-
-    def _say_closed(self):
-        self._closed = True
-        self._expect_no_more()
+            self._closed = True
+            self._expect_no_more()
 
     def _expect_no_more(self):
         for name in ("_announced", "_n_left_out"):
@@ -256,8 +253,7 @@ class SetRule(BaseEstimator):
         if total is not None:
             self._announced = total
         if self.n_samples_seen_ == total:
-            self._close()
-            self._say_closed()
+            self._finish()
 
     @staticmethod
     def _check_total(n_given, total):
@@ -462,5 +458,4 @@ def check_error(error):
         warn_caller(
             f"error={error} asks for a coverage of {100 * coverage:.3g} % only: for one of "
             f"{100 * float(error):.3g} % give error={coverage:.3g}.",
-            UserWarning,
         )

@@ -236,7 +236,6 @@ class AverageK(SetRule):
                 "the prior was counted in the labels of the calibration samples, so that sets of "
                 "fresh samples may be larger than finite_sample=True promises: pass prior=, the "
                 "class frequencies of the training set.",
-                UserWarning,
             )
 
     def _start(self, n_classes):
@@ -301,7 +300,6 @@ class AverageK(SetRule):
                 f"{n} calibration samples are too few for k={self.k} "
                 f"with finite_sample=True: sets hold min_size={self._bounds[0]} classes. Give "
                 f"more samples, or a max_size below {self._reserve}.",
-                UserWarning,
             )
         elif n >= FEWEST_COMPARED:
             if self.objective == "micro" and self.k >= EMPTY_FROM:
@@ -315,7 +313,6 @@ class AverageK(SetRule):
             f"than k={self.k}: many scores are equal, as shares of few votes are, and those at "
             "the threshold are in all sets or in none. Give finer scores, as of more trees or of "
             "sklearn.calibration.CalibratedClassifierCV.",
-            UserWarning,
         )
 
     def _begin_for_another(self, n_classes):
@@ -362,7 +359,6 @@ class AverageK(SetRule):
                 "for scores that compare between samples, as probabilities do; margins do not: "
                 "wrap the classifier in sklearn.calibration.CalibratedClassifierCV, or train it "
                 "with a cross-entropy. Or set min_size=1.",
-                UserWarning,
             )
 
     @property
@@ -409,7 +405,6 @@ class AverageK(SetRule):
                 "are not like those of the calibration, or classes had too few samples to tell. "
                 "For new data, calibrate(X) on samples like them sets the threshold anew, without "
                 "labels; samples that the model was trained on get other sizes than new ones.",
-                UserWarning,
             )
 
     def _mark(self, rank_scores, mask):

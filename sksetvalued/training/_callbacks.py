@@ -300,7 +300,6 @@ class BestEpoch(Callback):
                 f"{self.monitor} was no finite number after any epoch, so that none is the best: "
                 "the last one is kept. Check monitor on the held-out samples, which may lack "
                 "classes.",
-                UserWarning,
             )
         elif self.state_ is not None:
             state = net.module_.state_dict()  # with the versions of the parts
@@ -489,11 +488,12 @@ def lr_scheduler(lr_schedule, max_epochs, n_updates):
         return _multi_step(lr_schedule)
     if np.ndim(lr_schedule) == 1:
         return _multi_step({"milestones": lr_schedule})
-    if np.ndim(lr_schedule) == 0 and lr_schedule == "cosine":
+    name = lr_schedule if isinstance(lr_schedule, str) else None
+    if name == "cosine":
         return _Schedule("CosineAnnealingLR", T_max=max_epochs, last_epoch=-1)
-    if lr_schedule == "averaged":
+    if name == "averaged":
         return AveragedWeights()
-    if lr_schedule == "one_cycle":
+    if name == "one_cycle":
         cycle = _FromOptimizer(partial(_one_cycle, n_steps=max_epochs * n_updates + 1))
         return _ByUpdate(cycle, step_every="update")
     raise ValueError(

@@ -535,10 +535,9 @@ class SetNet(NeuralNet):
                     same = before.get(name)
                     if same in known and same.shape == parameter.shape:
                         known[parameter] = known[same]
-            for group in self.optimizer_.param_groups:
-                for parameter in group["params"]:
-                    if parameter in known:
-                        self.optimizer_.state[parameter] = _copied(known[parameter])
+            for parameter in self._updated():
+                if parameter in known:
+                    self.optimizer_.state[parameter] = _copied(known[parameter])
 
     def take_optimizer_state(self, known):
         """Take over what an optimizer of the same class knew.
@@ -548,9 +547,7 @@ class SetNet(NeuralNet):
         known : dict of Parameter to dict
         """
         state = self.optimizer_.state_dict()
-        groups = self.optimizer_.param_groups
-        parameters = [p for group in groups for p in group["params"]]
-        state["state"] = {i: known[p] for i, p in enumerate(parameters) if p in known}
+        state["state"] = {i: known[p] for i, p in enumerate(self._updated()) if p in known}
         load_optimizer_state(self.optimizer_, state)
 
     def __getstate__(self):
