@@ -6,7 +6,7 @@ from torch import nn
 from ..inputs import NamedTensors, NormalizedRows, SparseRows, arcsinh
 from ..operators._precision import without_autocast
 from ._backbones import MLP
-from ._rows import BesideRows, RowLinear, as_single
+from ._rows import BesideRows, RowLinear, promoted
 
 #: Where layers come from that keep nothing of a batch that they are given to predict.
 PLAIN = ("sksetvalued.", "torch.nn.")
@@ -222,6 +222,6 @@ class Network(nn.Module):
             )
         if self.training:
             return self.head(features)
-        # Scores that rank classes are of single precision: in half of it many would be equal.
+        # Scores that rank classes have the precision of the head: in half of it many were equal.
         with without_autocast(features.device):
-            return self.head(as_single(features))
+            return self.head(promoted(features, next(self.head.parameters()).dtype))

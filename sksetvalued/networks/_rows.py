@@ -7,7 +7,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from ..inputs import SparseRows
-from ..operators._precision import at_least_float32
 
 
 class BesideRows(NamedTuple):
@@ -31,11 +30,11 @@ class BesideRows(NamedTuple):
         return torch.cat([self.features, self.rows.to_dense()], dim=1)
 
 
-def as_single(features):
-    """Return features of half precision in single precision, others as they are."""
+def promoted(features, dtype):
+    """Return features in the precision of a type, or in their own if that has more digits."""
     if isinstance(features, BesideRows):
-        return BesideRows(at_least_float32(features.features), features.rows)
-    return at_least_float32(features)
+        return BesideRows(promoted(features.features, dtype), features.rows)
+    return features.to(torch.promote_types(features.dtype, dtype))
 
 
 class RowLinear(nn.Linear):
