@@ -16,7 +16,7 @@ from torch import nn
 from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier, _masks, training
 from sksetvalued.estimators import _length
 from sksetvalued.training import calibrated_log_likelihood
-from sksetvalued.training._recipes import CONVNET, PERCEPTRON, WIDE_PERCEPTRON
+from sksetvalued.training._recipes import CONVNET, OF_WORDS, PERCEPTRON
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal((300, 8))
@@ -37,7 +37,7 @@ def test_noise_shortens_the_training():
 
 
 def test_few_samples_are_never_left_over_for_the_last_of_few_batches():
-    for recipe, n in itertools.product({PERCEPTRON, WIDE_PERCEPTRON, CONVNET}, range(1, 5000)):
+    for recipe, n in itertools.product({PERCEPTRON, OF_WORDS, CONVNET}, range(1, 5000)):
         size = recipe.batch_size(n)
         assert 32 <= size < 1.5 * recipe.largest_batch
         n_batches = math.ceil(n / size)

@@ -324,6 +324,7 @@ FITTED = {
     "n_features_in_": is_size,
     "n_iter_": is_size,
     "_fitted_on_bytes": is_bool,
+    "_of_words": is_bool,
     "_found_epochs": optional(is_size),
     "_form": one_of("single", "indicator", "sets", "sparse"),
     "_image_range": is_pair,

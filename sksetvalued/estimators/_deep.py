@@ -342,7 +342,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
 
     @property
     def _recipe(self):
-        return training.recipe(self.backbone, self.input_shape_, self.weights)
+        return training.recipe(self.backbone, self.input_shape_, self.weights, self._of_words)
 
     def _schedule(self):
         return self._recipe.lr_schedule if is_named(self.lr_schedule, "auto") else self.lr_schedule

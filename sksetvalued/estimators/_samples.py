@@ -107,6 +107,7 @@ class TakesSamples:
             self.input_kind_ = inputs.kind
             self.input_shape_ = shape
             self._fitted_on_bytes = inputs.of_bytes
+            self._of_words = inputs.of_words
         elif (inputs.kind == "table") != (self.input_kind_ == "table"):
             raise ValueError(
                 f"X is of the kind {inputs.kind!r}, but {type(self).__name__} was fitted on the "

@@ -1,12 +1,12 @@
 """From whatever a user passes as X to batches of tensors."""
 
-from ._base import NO_SAMPLES, ChannelStatistics, ColumnStatistics, Inputs
+from ._base import NO_SAMPLES, WIDE, ChannelStatistics, ColumnStatistics, Inputs
 from ._devices import moved
 from ._kinds import hint_of_one, input_kind, media_inputs, table_inputs
 from ._mapped import is_mapped
 from ._named import NamedTensors, is_image, named_arrays, plain_sample, same_form
 from ._streams import Stream, StreamInputs
-from ._tables import WIDE, NormalizedRows, SparseInputs, SparseRows, arcsinh
+from ._tables import NormalizedRows, SparseInputs, SparseRows, arcsinh
 from ._torch_datasets import check_pairs
 from ._transforms import value_statistics
 

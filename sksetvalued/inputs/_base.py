@@ -5,6 +5,9 @@ from typing import NamedTuple
 
 import torch
 
+#: Tables of more columns, as of texts, are wide.
+WIDE = 500
+
 NO_SAMPLES = "X holds no samples (n_samples=0), at least one is needed."
 TEXTS_REMEDY = "Texts go through a vectorizer first, as in make_pipeline(TfidfVectorizer(), ...)."
 
@@ -69,6 +72,9 @@ class Inputs(ABC):
         samples of several parts, shape and type of each by name.
     of_bytes : bool
         Whether batches are images of bytes.
+    of_words : bool
+        Whether the columns of a table are many, or indicators and counts of a sparse matrix, each
+        of which tells something of its own, as words do.
     in_memory : bool
         Whether `take` is a cheap gather. If not, batches are made by the worker processes
         of a torch DataLoader.
@@ -88,6 +94,11 @@ class Inputs(ABC):
     @abstractmethod
     def sample_shape(self):
         """Shape of one sample."""
+
+    @property
+    def of_words(self):
+        shape = self.sample_shape
+        return isinstance(shape, tuple) and len(shape) == 1 and shape[0] > WIDE
 
     @abstractmethod
     def __len__(self):

@@ -12,7 +12,7 @@ from sklearn.preprocessing import normalize
 from .._arrays import to_tensor
 from .._checks import SMALLEST
 from .._sets import without_zeros
-from ._base import ColumnStatistics, Inputs
+from ._base import WIDE, ColumnStatistics, Inputs
 from ._devices import fits_on, moved
 
 #: Share of the samples in which a column of a sparse matrix is not zero, from which on it may be
@@ -22,9 +22,6 @@ HARDLY_ZERO, FEWEST_ROWS = 0.9, 30
 
 #: Entries that are summed together, in double: few enough to stay in the processor's cache.
 AT_ONCE = 1 << 14
-
-#: Tables of more columns, as of texts, are wide.
-WIDE = 500
 
 #: Share of the entries that are not zero from which on a sparse matrix is rather a dense table, as
 #: for scikit-learn's ColumnTransformer.
@@ -405,6 +402,13 @@ class SparseInputs(TableInputs):
         return (self.data.shape[1],)
 
     @property
+    def of_words(self):
+        if super().of_words:
+            return True
+        share = _shares(None, len(self)).numpy()
+        return not any(self._quantities(self._hardly_zero(share), share))
+
+    @property
     def entries_per_sample(self):
         # Rows that are made dense are made so one batch after the other.
         return self.data.nnz / max(1, len(self)) if self.keep_sparse else None
@@ -465,13 +469,17 @@ class SparseInputs(TableInputs):
         spread = np.sqrt(squares / np.where(stored > 0, stored, 1) * stored.sum())
         centre = np.zeros(len(spread))
         # Of few columns all zeros may be filled: of those that hardly have any.
-        hardly_zero = np.flatnonzero(stored >= HARDLY_ZERO * share.sum())
-        for column, values in self._quantities(hardly_zero, share):
+        for column, values in self._quantities(self._hardly_zero(share), share):
             if self.sample_shape[0] <= WIDE:
                 return super().statistics(sample_weight)
             centre[column] = share @ values
             spread[column] = np.sqrt(share @ np.square(values - centre[column]))
         return ColumnStatistics(torch.from_numpy(centre), _or_one(torch.from_numpy(spread)))
+
+    def _hardly_zero(self, share):
+        """Return the columns that are not zero in nearly all samples, by their shares."""
+        stored = self._sums(np.repeat(share, np.diff(self.data.indptr)))
+        return np.flatnonzero(stored >= HARDLY_ZERO * share.sum())
 
     def _quantities(self, columns, share):
         """Yield those of some columns that are no indicators, each with its values in double."""

@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple
 
-from ..inputs import WIDE, is_image
+from ..inputs import is_image
 
 #: Epochs that are tried at most where their number is found by held-out samples, and updates
 #: after which no more are begun.
@@ -84,12 +84,10 @@ def most_epochs(n_batches):
     return max(min(MOST_EPOCHS, MOST_UPDATES // n_batches), 10)
 
 
-#: On wide tables batches are smaller, one hidden layer is enough, dropout stays however many the
+#: On words batches are smaller, one hidden layer is enough, dropout stays however many the
 #: samples, and epochs are few, so that the networks of more folds cost little.
-WIDE_PERCEPTRON = Recipe(
-    50, 4e-3, "averaged", 0.1, dropout=0.3, searched=True, enough_held_out=3000
-)
-PERCEPTRON = WIDE_PERCEPTRON._replace(
+OF_WORDS = Recipe(50, 4e-3, "averaged", 0.1, dropout=0.3, searched=True, enough_held_out=3000)
+PERCEPTRON = OF_WORDS._replace(
     hidden=(256, 256),
     dropout_slope=40,
     n_batches=16,
@@ -109,12 +107,21 @@ def is_perceptron(backbone, input_shape):
     return named and isinstance(input_shape, tuple) and len(input_shape) == 1
 
 
-def recipe(backbone, input_shape, weights=None):
-    """Return the recipe for a backbone; networks that are not ours have a long and slow one."""
+def recipe(backbone, input_shape, weights=None, of_words=False):
+    """Return the recipe for a backbone; networks that are not ours have a long and slow one.
+
+    Parameters
+    ----------
+    backbone, weights
+        Parameters of an estimator.
+    input_shape : tuple of int or dict
+    of_words : bool, default=False
+        See :class:`sksetvalued.inputs.Inputs`.
+    """
     if weights is not None and isinstance(backbone, str) and backbone.startswith("hf/"):
         return FINE_TUNED
     if is_perceptron(backbone, input_shape):
-        return PERCEPTRON if input_shape[0] <= WIDE else WIDE_PERCEPTRON
+        return OF_WORDS if of_words else PERCEPTRON
     images = is_image(input_shape)
     if images and (backbone is None or backbone == "convnet"):
         return CONVNET
