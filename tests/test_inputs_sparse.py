@@ -402,3 +402,22 @@ def test_the_threshold_comes_from_texts_as_new_ones(params, as_new):
     np.testing.assert_allclose(lengths[lengths > 0], 1, rtol=1e-6)
     unchanged = np.isclose(scored[:, None], X.toarray()).all(-1).any(-1)
     assert unchanged.all() != as_new
+
+
+def test_words_are_learnt_by_one_hidden_layer_however_few_they_are(tmp_path):
+    """Sparse columns are words unless one is a quantity, dense ones where they are many."""
+    X, y = sp.random_array((90, 40), density=0.1, format="csr", rng=0), np.arange(90) % 3
+    varying, constant = (np.linspace(1, 2, 90), np.ones(90))
+    cases = {True: [X, sp.hstack([X, constant[:, None]]), np.zeros((90, WIDE + 1))]}
+    cases[False] = [sp.hstack([X, varying[:, None]]), X.toarray(), np.zeros((90, WIDE))]
+    for of_words, tables in cases.items():
+        for table in tables:
+            given = sp.csr_matrix(table) if sp.issparse(table) else table
+            clf = TopKClassifier(k=2, max_epochs=1).fit(given, y)
+            hidden = [part for part in clf.net_.module_.backbone if isinstance(part, nn.Linear)]
+            assert len(hidden) == (1 if of_words else 2)
+            save(clf, tmp_path / "m")
+            assert load(tmp_path / "m")._recipe == clf._recipe
+    # Of whom the first piece was, whatever comes later.
+    clf = TopKClassifier(k=2).partial_fit(X, y, classes=range(3))
+    assert clf._recipe == clf.partial_fit(X.toarray(), y)._recipe

@@ -87,8 +87,8 @@ class AverageKClassifier(PlainState, SetsThreshold, DeepSetClassifier, rule=Aver
         differ; each takes the time of a fit. Held-out sparse rows are scored without the columns
         that no row of the training has. "auto", with ``calibration_fraction="auto"`` and where
         `max_epochs` is searched, is five, of which as many are used as hold out 1,200 samples
-        (all of 1,000 samples, two of 5,000, one of 10,000 and more), and 3,000 where there are
-        many columns, as in texts, whose few epochs cost little. None: no folds.
+        (all of 1,000 samples, two of 5,000, one of 10,000 and more), and 3,000 where columns are
+        words (see `backbone`), whose few epochs cost little. None: no folds.
     {training}
 
     Attributes

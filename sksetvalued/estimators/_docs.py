@@ -7,20 +7,21 @@ TRAINING_PARAMETERS = """\
 backbone : None, tuple of int, str, nn.Module or callable, default=None
     What turns a sample into features. None is a small convolutional network for images, and for
     tables a perceptron with two hidden layers of 256 units, beside which the columns go to the
-    last layer too, or one for more than 500 columns; a tuple gives the hidden widths; a name is
-    "mlp", "convnet", "densenet40_40", a classification model of torchvision, "timm/NAME",
-    "hf/TYPE" for a type of model of transformers or, with its weights, "hf/REPOSITORY"; a
-    callable takes the shape of a sample and returns a module. The perceptron standardises the
-    columns of a table by the training data, after it has bent what lies far from the median in
-    units of the quartiles (positive columns of many orders are taken about as their logarithms),
-    and takes the cosines of up to 500 columns beside them (of sparse columns it scales the stored
-    values); `partial_fit` takes the statistics of its first piece.
+    last layer too, or with one for words: more than 500 columns, or those of a sparse matrix in
+    which no column differs from zero in 90 % of the rows, and varies there, as a quantity does; a
+    tuple gives the hidden widths; a name is "mlp", "convnet", "densenet40_40", a classification
+    model of torchvision, "timm/NAME", "hf/TYPE" for a type of model of transformers or, with its
+    weights, "hf/REPOSITORY"; a callable takes the shape of a sample and returns a module. The
+    perceptron standardises the columns of a table by the training data, after it has bent what
+    lies far from the median in units of the quartiles (positive columns of many orders are taken
+    about as their logarithms), and takes the cosines of up to 500 columns beside them (of sparse
+    columns it scales the stored values); `partial_fit` takes the statistics of its first piece.
 backbone_params : dict, default=None
     Arguments of a named or callable backbone; of "hf/" the values of its configuration, and
     ``"pooling"``: "mean" (the default), "cls", "last", "max" or "pooler". Perceptrons on tables
     and the small convolutional network are trained with ``{"dropout": 0.3}`` unless it says
-    otherwise, perceptrons on up to 500 columns with less where there are many samples for each:
-    at most 40 n_features / n_samples.
+    otherwise, perceptrons on other columns than words with less where there are many samples for
+    each: at most 40 n_features / n_samples.
     ``{"hidden": (64,)}`` are other widths of a perceptron.
 weights : str or path, default=None
     Name of torchvision weights; "pretrained", the weights that a name of timm or Hugging Face
@@ -48,8 +49,8 @@ lr : float or "auto", default="auto"
     of Hugging Face with their weights and 3e-3 for others.
 batch_size : int or "auto", default="auto"
     "auto" makes about 32 batches an epoch, of 32 to 256 samples, and of at most 64 for the small
-    convolutional network. For perceptrons on up to 500 columns it makes 16 batches of 32 to 512
-    samples. A few more go into each where few would be left over for the last.
+    convolutional network. For perceptrons on other columns than words it makes 16 batches of 32
+    to 512 samples. A few more go into each where few would be left over for the last.
 optimizer : {"adamw", "adam", "sgd"} or class, default="adamw"
     "sgd" has Nesterov momentum 0.9. Arguments go to `net_params`, as ``optimizer__momentum``.
 weight_decay : float or None, default=None
