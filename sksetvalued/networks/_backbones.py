@@ -8,9 +8,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from .._checks import check_positive_integer
-from ..inputs import SparseRows
 from ._random import EMPTY, Dropout, RectifiedDropout, drawn
-from ._rows import BesideRows, RowLinear
+from ._rows import RowLinear
 
 
 def _checked_widths(name, widths):
@@ -65,13 +64,9 @@ class MLP(nn.Sequential):
         self.n_features = width + (torch.Size(input_shape).numel() if self.skip else 0)
 
     def forward(self, x):
-        """Return the features of a batch; with `skip`, of sparse rows, as :class:`BesideRows`."""
+        """Return the features of a batch."""
         features = super().forward(x)
-        if not self.skip:
-            return features
-        if isinstance(x, SparseRows):
-            return BesideRows(features, x)
-        return torch.cat([features, x.flatten(1)], dim=1)
+        return torch.cat([features, x.flatten(1)], dim=1) if self.skip else features
 
 
 def _conv(n_in, n_out, size, generator):

@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from ._random import EMPTY, drawn
-from ._rows import BesideRows, RowLinear
+from ._rows import RowLinear
 
 
 class LinearHead(RowLinear):
@@ -76,8 +76,6 @@ class CosineHead(nn.Module):
 
     def forward(self, features):
         """Return the cosines, of shape (n_samples, n_classes)."""
-        if isinstance(features, BesideRows):
-            features = features.to_dense()
         return F.linear(_directions(features), _directions(self.weight)).clamp(-1, 1)
 
 

@@ -6,7 +6,7 @@ from torch import nn
 from ..inputs import NamedTensors, NormalizedRows, SparseRows, arcsinh
 from ..operators._precision import without_autocast
 from ._backbones import MLP
-from ._rows import BesideRows, RowLinear, promoted
+from ._rows import RowLinear
 
 #: Where layers come from that keep nothing of a batch that they are given to predict.
 PLAIN = ("sksetvalued.", "torch.nn.")
@@ -161,10 +161,10 @@ class Network(nn.Module):
             self.backbone[0].store_by_columns()
 
     def _takes_sparse_rows(self):
-        # Columns that are centred or bent would fill the zeros.
+        # Columns that are centred or bent would fill the zeros, and a skip connection takes all.
         first = next(iter(self.backbone.children()), None)
         is_linear = isinstance(self.backbone, MLP) and isinstance(first, RowLinear)
-        return is_linear and not self._bends()
+        return is_linear and not self.backbone.skip and not self._bends()
 
     def _bends(self):
         return isinstance(self.normalize, nn.Sequential)
@@ -214,7 +214,7 @@ class Network(nn.Module):
         return self._scores(self.backbone(x.contiguous() if self.channels_first else x))
 
     def _scores(self, features):
-        if not isinstance(features, torch.Tensor | BesideRows):
+        if not isinstance(features, torch.Tensor):
             raise ValueError(
                 f"backbone={type(self.backbone).__name__} returns features in evaluation, but a "
                 f"{type(features).__name__} in training: switch its auxiliary outputs off, as by "
@@ -224,4 +224,5 @@ class Network(nn.Module):
             return self.head(features)
         # Scores that rank classes have the precision of the head: in half of it many were equal.
         with without_autocast(features.device):
-            return self.head(promoted(features, next(self.head.parameters()).dtype))
+            dtype = torch.promote_types(features.dtype, next(self.head.parameters()).dtype)
+            return self.head(features.to(dtype))
