@@ -65,8 +65,8 @@ being the standard deviation of the sizes of sets; *times*: error over possible.
   samples. With 200 they are 4.6 % too large on letter, and within 0.8 % on digits and hwu. With
   3,000 they are 2.3 % too small on letter, and 0.9 % on hwu. Intervals are 1 to 2 % wide to each
   side.
-- Single fits miss k by 0.9 to 1.2 times what is possible with 1,000 samples, by 1.1 times with 200
-  of digits and of hwu and with 3,000 of hwu, and by 1.5 times with 200 and 3,000 of letter.
+- Single fits miss k by 0.9 to 1.2 times what is possible with 1,000 samples, by 1.1 and 1.2 times
+  with 200 of digits and of hwu, by 1.1 with 3,000 of hwu, and by 1.5 with 200 and 3,000 of letter.
 - `calibrate` on unlabelled data mends it.
 - By a fifth of the samples alone they miss k by 1.3 to 2.5 times what is possible, in a third to
   two thirds of the time.
