@@ -41,7 +41,7 @@ def seeded(seed, device="cpu", state=None):
     Parameters
     ----------
     seed : int
-        Of the generators that `state` does not hold.
+        Seed of the generators that `state` does not hold.
     device : str or torch.device
     state : dict, optional
         What :func:`rng_state` returned; continues from there.

@@ -6,8 +6,8 @@ import re
 import warnings
 from contextvars import ContextVar
 
-#: Code of this package, and of the loop and the modules that call it back.
-OWN = (f"{__package__}.", "skorch.", "torch.nn.modules.")
+#: Code of this package, and of the loops and the modules that call it back.
+OWN = (f"{__package__}.", "joblib.", "skorch.", "sklearn.utils.parallel", "torch.nn.modules.")
 
 #: Patterns of the warnings that are left out.
 _muted = ContextVar("muted", default=())

@@ -15,7 +15,7 @@ from torch.utils.data import TensorDataset
 
 from sksetvalued import AverageKClassifier, TopKClassifier
 from sksetvalued.inputs import SparseRows, media_inputs, table_inputs
-from sksetvalued.losses._two_head import _largest
+from sksetvalued.losses import _two_head
 from sksetvalued.networks import LinearHead, Network, Normalize
 from sksetvalued.networks._probe import n_features_of
 from sksetvalued.networks._rows import RowLinear
@@ -113,6 +113,11 @@ def test_scores_to_rank_by_are_of_single_precision(training):
     assert training or scores.dtype == torch.float32
 
 
+def test_a_head_may_have_no_parameters():
+    network, x = Network(nn.Identity(), nn.Linear(4, 3), nn.Identity()).eval(), torch.randn(2, 4)
+    assert torch.equal(network(x), network.backbone(x))
+
+
 class Halved(nn.Module):
     def forward(self, x):
         return x.bfloat16()
@@ -162,12 +167,15 @@ def test_no_gradients_are_kept(params):
     assert all(parameter.grad is None for parameter in clf.net_.module_.parameters())
 
 
-def test_the_largest_entries_are_those_of_a_sort_on_any_device():
-    """That of the processor selects in another way; on "meta" shapes alone are known."""
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_the_largest_entries_are_those_of_a_sort_on_any_device(elsewhere, monkeypatch):
+    """That of the processor selects in another way."""
+    if elsewhere:
+        monkeypatch.setattr(_two_head, "is_eager", lambda values: False)
     values = torch.rand(40).round(decimals=1)
     for count in (1, 7, 39, 40):
         expected = values.sort(descending=True).values[:count]
-        assert torch.equal(values[_largest(values, count)].sort(descending=True).values, expected)
-        assert values.topk(count, sorted=False).values.amin() == expected[-1]
+        chosen = values[_two_head._largest(values, count)]
+        assert torch.equal(chosen.sort(descending=True).values, expected)
     with FakeTensorMode():
-        assert _largest(torch.empty(40, device="cuda"), 7).shape == (40,)
+        assert _two_head._largest(torch.empty(40, device="cuda"), 7).shape == (40,)

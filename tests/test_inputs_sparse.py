@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from sklearn.base import clone
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfVectorizer
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -418,6 +419,22 @@ def test_words_are_learnt_by_one_hidden_layer_however_few_they_are(tmp_path):
             assert len(hidden) == (1 if of_words else 2)
             save(clf, tmp_path / "m")
             assert load(tmp_path / "m")._recipe == clf._recipe
-    # Of whom the first piece was, whatever comes later.
+    # As the first piece was, whatever comes later.
     clf = TopKClassifier(k=2).partial_fit(X, y, classes=range(3))
     assert clf._recipe == clf.partial_fit(X.toarray(), y)._recipe
+
+
+def test_rows_of_no_weight_do_not_say_what_words_are():
+    """And weights count like repeats."""
+    X = sp.random_array((100, 40), density=0.1, format="csr", rng=0)
+    quantity = np.where(np.arange(100) < 50, np.linspace(1, 2, 100), 0)
+    X, y = sp.csr_array(sp.hstack([X, quantity[:, None]])), np.arange(100) % 3
+    clf = TopKClassifier(k=2, max_epochs=2, random_state=0)
+    kept = clone(clf).fit(X[:50], y[:50]).decision_function(X)
+    weighted = clone(clf).fit(X, y, sample_weight=np.arange(100) < 50)
+    np.testing.assert_array_equal(weighted.decision_function(X), kept)
+    assert not weighted._of_words
+    assert clone(clf).fit(X, y)._of_words
+    heavy = np.where(np.arange(100) < 50, 10, 1)
+    assert not clone(clf).fit(X, y, sample_weight=heavy)._of_words
+    assert not clone(clf).fit(X[np.arange(100).repeat(heavy)], y.repeat(heavy))._of_words

@@ -475,6 +475,13 @@ class InProcess(GaussianNB):
         return super().fit(X, y)
 
 
+def test_warnings_of_folds_are_those_of_the_caller(digits):
+    X, y, _, _ = digits
+    with pytest.warns(UserWarning, match="every class is returned") as caught:
+        PlugInClassifier(TopKClassifier(20, max_epochs=1), TopK(2), cv=2).fit(X[:90], y[:90])
+    assert {warning.filename for warning in caught} == {__file__}
+
+
 def test_folds_are_fitted_by_several_processes(digits, tmp_path):
     X, y, X_new, _ = digits
     cv = StratifiedKFold(3)

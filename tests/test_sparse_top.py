@@ -780,6 +780,14 @@ def test_a_small_first_piece_tells_how_many_labels_samples_have(n_samples):
     assert np.abs(clf.predict(X).sum(1) - median).max() <= 1
 
 
+def test_weights_of_the_first_piece_count_there():
+    X, Y = np.ones((8, 5)), np.eye(8, 20, dtype=int)
+    Y[0, :4] = 1
+    weight = np.where(np.arange(8) == 0, 20, 1)
+    clf = SparseTopClassifier(random_state=0).partial_fit(X, Y, sample_weight=weight)
+    assert (clf.predict(X).sum(1) == 4).all()
+
+
 def test_warm_start_goes_on(data):
     X, Y = data
     clf = quick(warm_start=True, max_epochs=3).fit(X, Y)

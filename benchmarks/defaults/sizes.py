@@ -102,7 +102,7 @@ fold networks on 1,000 to 2,000 further samples at hand:
 - The last network has more samples than the fold networks. With one hidden layer sets were right
   after as many updates as theirs where a few epochs are enough (banking, 3,000 texts: -0.4 % after
   17 epochs; at as many epochs -4.8), and too large after many (segment, 1,500 rows: +6.9 after 94;
-  at as many epochs +4.1). On wide tables, as of texts, the length is therefore taken between the
+  at as many epochs +4.1). On words the length is therefore taken between the
   two, by the number of epochs.
 - With two layers, on tables, after 0.8 times as many epochs sets were 1 to 8 % too large
   (pendigits, segment, clusters, ambiguous, yeast of about 1,000 rows, quantiles, trees,
@@ -113,7 +113,7 @@ fold networks on 1,000 to 2,000 further samples at hand:
   their own: 8 of 1,000 and of 3,000 rows. Its noise made the last scores flatter, and hid that
   more training makes them sharper. Batches are now even. After as many epochs sets of quantiles,
   pendigits, clusters and ambiguous, 1,000 and 3,000 rows, were then 3 % too small in the mean
-  (two to four seeds each), and with the length between, as on wide tables, 1 % too large; the
+  (two to four seeds each), and with the length between, as on words, 1 % too large; the
   latter is taken. Batches were made even, and the length chosen, before sizes of the reporting
   sets were taken anew.
 - After many epochs the last network was still a little too sharp: after 77 to 98, on clusters,

@@ -186,10 +186,7 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
             )
         y, known, form = encode_label_sets(y, None if first else self.classes_, classes)
         check_consistent_length(np.empty(len(inputs)), y)
-        weight = self._check_weights(sample_weight, len(inputs))
-        if weight is not None and not weight.all():
-            kept = np.flatnonzero(weight)
-            inputs, y, weight = inputs.subset(kept), y[kept], weight[kept]
+        inputs, y, weight = self._without_weightless(inputs, y, sample_weight, first)
         if not first:
             self._check_form(form)
         elif partial and classes is None and form in ("sets", "single"):

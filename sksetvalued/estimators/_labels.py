@@ -193,11 +193,7 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
         y = as_labels(y, "y", warn=True)
         check_consistent_length(np.empty(len(inputs)), y)
         check_discrete(y, "y")
-        weight = self._check_weights(sample_weight, len(y))
-        if weight is not None and not weight.all():
-            kept = np.flatnonzero(weight)
-            inputs, y, weight = inputs.subset(kept), y[kept], weight[kept]
-        return inputs, y, weight
+        return self._without_weightless(inputs, y, sample_weight, reset)
 
     def _encode(self, y):
         """Return class indices; every label must be among `classes_`."""

@@ -107,7 +107,6 @@ class TakesSamples:
             self.input_kind_ = inputs.kind
             self.input_shape_ = shape
             self._fitted_on_bytes = inputs.of_bytes
-            self._of_words = inputs.of_words
         elif (inputs.kind == "table") != (self.input_kind_ == "table"):
             raise ValueError(
                 f"X is of the kind {inputs.kind!r}, but {type(self).__name__} was fitted on the "
@@ -123,6 +122,19 @@ class TakesSamples:
         elif is_image(shape) and not (inputs.of_bytes and self._fitted_on_bytes):
             self._check_image_range(inputs)
         return inputs
+
+    def _without_weightless(self, inputs, y, sample_weight, reset):
+        """Return inputs, targets and weights of the samples whose weight is not zero.
+
+        Of these, remember whether they are words if `reset`.
+        """
+        weight = self._check_weights(sample_weight, len(inputs))
+        if weight is not None and not weight.all():
+            kept = np.flatnonzero(weight)
+            inputs, y, weight = inputs.subset(kept), y[kept], weight[kept]
+        if reset:
+            self._of_words = inputs.of_words(weight)
+        return inputs, y, weight
 
     def _check_several(self, X):
         """Raise if X is one colour image, rather than several of one channel."""

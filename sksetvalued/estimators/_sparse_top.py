@@ -210,14 +210,15 @@ class SparseTopClassifier(PlainState, SetsThreshold, DeepLabelSetClassifier, rul
         begins = resume == "partial_fit" and not hasattr(self, "net_")
         if begins and self._form != "single" and getattr(module.head, "bias", None) is not None:
             # A piece may be too small to unlearn sizes that no sample has.
-            self._expect_sizes(module.head.bias, np.diff(train.target.data.indptr))
+            self._expect_sizes(module.head.bias, train)
         return super()._make_net(module, criterion, train, valid, epochs, resume, generator)
 
-    def _expect_sizes(self, bias, sizes):
+    def _expect_sizes(self, bias, train):
         """Let the logits of the sizes begin at the logarithms of their shares."""
-        logits = bias.detach()[len(self.classes_) :]
-        counts = np.bincount(np.minimum(sizes, len(logits) - 1), minlength=len(logits))
-        shares = np.maximum(counts / len(sizes), UNSEEN_SIZES / len(logits))
+        logits, weight = bias.detach()[len(self.classes_) :], train.sample_weight
+        sizes = np.minimum(np.diff(train.target.data.indptr), len(logits) - 1)
+        counts = np.bincount(sizes, weight, minlength=len(logits))
+        shares = np.maximum(counts / counts.sum(), UNSEEN_SIZES / len(logits))
         logits.copy_(torch.from_numpy(np.log(shares)))
 
     @property

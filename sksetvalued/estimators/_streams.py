@@ -44,6 +44,8 @@ class LearnsFromStreams:
         self._check_stream_options(y, sample_weight, checkpoint)
         inputs = StreamInputs(stream, vars(self)["transform"])
         self._check_samples(inputs, stream, reset=resume is None)
+        if resume is None:
+            self._of_words = inputs.of_words()
         if self._searches_epochs(resume):
             raise ValueError(
                 "max_epochs='auto' finds the number of epochs on held-out samples, which a Stream "

@@ -72,9 +72,6 @@ class Inputs(ABC):
         samples of several parts, shape and type of each by name.
     of_bytes : bool
         Whether batches are images of bytes.
-    of_words : bool
-        Whether the columns of a table are many, or indicators and counts of a sparse matrix, each
-        of which tells something of its own, as words do.
     in_memory : bool
         Whether `take` is a cheap gather. If not, batches are made by the worker processes
         of a torch DataLoader.
@@ -95,8 +92,15 @@ class Inputs(ABC):
     def sample_shape(self):
         """Shape of one sample."""
 
-    @property
-    def of_words(self):
+    def of_words(self, sample_weight=None):
+        """Return whether the columns of a table tell something each, as words do.
+
+        They are many, or indicators and counts of a sparse matrix.
+
+        Parameters
+        ----------
+        sample_weight : array or Tensor of shape (n_samples,), optional
+        """
         shape = self.sample_shape
         return isinstance(shape, tuple) and len(shape) == 1 and shape[0] > WIDE
 

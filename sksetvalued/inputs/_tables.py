@@ -401,11 +401,11 @@ class SparseInputs(TableInputs):
     def sample_shape(self):
         return (self.data.shape[1],)
 
-    @property
-    def of_words(self):
-        if super().of_words:
+    def of_words(self, sample_weight=None):
+        if super().of_words():
             return True
-        share = _shares(None, len(self)).numpy()
+        weight = None if sample_weight is None else torch.as_tensor(sample_weight)
+        share = _shares(weight, len(self)).numpy()
         return not any(self._quantities(self._hardly_zero(share), share))
 
     @property
@@ -479,7 +479,7 @@ class SparseInputs(TableInputs):
     def _hardly_zero(self, share):
         """Return the columns that are not zero in nearly all samples, by their shares."""
         stored = self._sums(np.repeat(share, np.diff(self.data.indptr)))
-        return np.flatnonzero(stored >= HARDLY_ZERO * share.sum())
+        return np.flatnonzero(stored >= HARDLY_ZERO * share.sum() * (1 - 1e-9))
 
     def _quantities(self, columns, share):
         """Yield those of some columns that are no indicators, each with its values in double."""

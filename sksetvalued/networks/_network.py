@@ -224,5 +224,5 @@ class Network(nn.Module):
             return self.head(features)
         # Scores that rank classes have the precision of the head: in half of it many were equal.
         with without_autocast(features.device):
-            dtype = torch.promote_types(features.dtype, next(self.head.parameters()).dtype)
-            return self.head(features.to(dtype))
+            own = next(self.head.parameters(), features).dtype
+            return self.head(features.to(torch.promote_types(features.dtype, own)))
