@@ -1,7 +1,7 @@
 """PlugInClassifier: scikit-learn's checks, cross-fitting, calibration, any classifier."""
 
-import os
 import pickle
+import threading
 import warnings
 
 import numpy as np
@@ -463,33 +463,24 @@ def test_macro_prior_comes_from_the_training_labels(digits):
     np.testing.assert_allclose(clf.rule_.prior_, counts / counts.sum())
 
 
-class InProcess(GaussianNB):
-    """Notes the processes in which it is fitted."""
+class InThread(GaussianNB):
+    """Notes in which threads it is fitted to how many samples."""
 
-    def __init__(self, folder=None):
-        super().__init__()
-        self.folder = folder
+    seen = []
 
     def fit(self, X, y):
-        (self.folder / f"{os.getpid()} {len(X)}").touch()
+        self.seen.append((threading.current_thread(), len(X)))
         return super().fit(X, y)
 
 
-def test_warnings_of_folds_are_those_of_the_caller(digits):
-    X, y, _, _ = digits
-    with pytest.warns(UserWarning, match="every class is returned") as caught:
-        PlugInClassifier(TopKClassifier(20, max_epochs=1), TopK(2), cv=2).fit(X[:90], y[:90])
-    assert {warning.filename for warning in caught} == {__file__}
-
-
-def test_folds_are_fitted_by_several_processes(digits, tmp_path):
+def test_folds_are_fitted_beside_each_other(digits):
     X, y, X_new, _ = digits
     cv = StratifiedKFold(3)
-    clf = PlugInClassifier(InProcess(tmp_path), AverageK(2), cv=cv, n_jobs=2).fit(X, y)
-    here = [str(len(X))]
-    for path in tmp_path.iterdir():
-        process, n_samples = path.name.split()
-        assert (process == str(os.getpid())) == (n_samples in here)
+    with parallel_config("threading"):
+        clf = PlugInClassifier(InThread(), AverageK(2), cv=cv, n_jobs=2).fit(X, y)
+    here = threading.current_thread()
+    assert len(InThread.seen) == 4
+    assert [n for thread, n in InThread.seen if thread is here] == [len(X)]
     alone = PlugInClassifier(GaussianNB(), AverageK(2), cv=cv).fit(X, y)
     assert clf.rule_.threshold_ == alone.rule_.threshold_
     np.testing.assert_array_equal(clf.predict_set(X_new), alone.predict_set(X_new))

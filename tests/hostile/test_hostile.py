@@ -19,7 +19,7 @@ FEW = {"operators": 100, "fits": 30, "predictions": 60, "plug_ins": 40, "files":
 @pytest.mark.parametrize("family", FAMILIES)
 def test_family(family):
     @settings(
-        max_examples=FEW.get(family, 250),
+        max_examples=FEW.get(family, 150),
         deadline=None,
         derandomize=True,
         database=None,
