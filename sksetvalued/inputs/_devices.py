@@ -7,7 +7,9 @@ DEVICE_SHARE = 0.3
 
 
 def fits_on(device, n_bytes):
-    """Return whether samples of so many bytes may lie on a CUDA device."""
+    """Return whether samples of so many bytes may lie on a device; only CUDA can be asked."""
+    if torch.device(device).type != "cuda":
+        return True
     free, _ = torch.cuda.mem_get_info(device)
     # What torch holds back for later is free for it.
     free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

@@ -146,7 +146,7 @@ class NamedInputs(Inputs):
 
     def to(self, device):
         n_bytes = sum(part.nbytes for part in self.tensors.values())
-        if torch.device(device).type == "cuda" and not fits_on(device, n_bytes):
+        if not fits_on(device, n_bytes):
             return self
         return self._with({name: part.to(device) for name, part in self.tensors.items()})
 

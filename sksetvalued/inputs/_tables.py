@@ -251,7 +251,7 @@ class ArrayInputs(TableInputs):
         return self.data.split(n_rows)
 
     def to(self, device):
-        if torch.device(device).type == "cuda" and not fits_on(device, self.data.nbytes):
+        if not fits_on(device, self.data.nbytes):
             return self
         return type(self)(self.data.to(device))
 

@@ -116,7 +116,7 @@ def recipe(backbone, input_shape, weights=None, of_words=False):
         Parameters of an estimator.
     input_shape : tuple of int or dict
     of_words : bool, default=False
-        See :class:`sksetvalued.inputs.Inputs`.
+        What `Inputs.of_words` tells.
     """
     if weights is not None and isinstance(backbone, str) and backbone.startswith("hf/"):
         return FINE_TUNED
