@@ -32,9 +32,9 @@ is the best on these very rows, which favours it a little. "same" is `loss="cros
 estimator, trained in the same way.
 
 The defaults were chosen on the tasks of the second part, by these and by shorter experiments.
-Those of the first part chose no value; how often they were run, and after what, is said below.
-The split was committed before anything was run. Those of the third part were brought in when all
-of this was done, and chose nothing either.
+Those of the first part chose no value; how often they were run, and after what, is said at the
+end. The split was committed before anything was run. Those of the third part were brought in when
+all of this was done, and chose nothing either.
 """
 
 TIMES = """\
@@ -244,6 +244,8 @@ def write(page, results):
         parts += ["## Seconds of processor time of a fit\n", TIMES, times(timed, REPORT)]
     if not parts:
         raise NoRecords(results)
-    verdict = results / "verdict.md"
-    said = [verdict.read_text()] if verdict.exists() else []
-    page.write_text("\n".join([INTRO, *said, *parts]))
+    verdict, history = (
+        [file.read_text()] if file.exists() else []
+        for file in (results / "verdict.md", results / "history.md")
+    )
+    page.write_text("\n".join([INTRO, *verdict, *parts, *history]))
