@@ -91,10 +91,10 @@ the share of exact zeros in the output: projections on the top-K simplex with th
   and yeast, 0.6 less on corel5k, 2.0 less on birds, which may be chance, and as much on the other
   two. Subset accuracy is 0.5 to 2.5 points less on scene, yeast and corel5k. Where labels are many
   it trains for fewer epochs.
-- sparsemax, which shares one unit among the labels, is 2 to 5 points of micro-F1 behind on birds,
+- sparsemax, which shares one unit among the labels, is 3 to 4 points of micro-F1 behind on birds,
   yeast, bibtex and delicious, and level on scene and corel5k.
 - One threshold gives a micro-F1 0.2 to 2.2 points better than predicted sizes on all six sets.
-  Predicted sizes give 1.6 to 3.3 points more exactly right sets on scene, yeast, corel5k and
+  Predicted sizes give 1.8 to 3.3 points more exactly right sets on scene, yeast, corel5k and
   bibtex, as many on birds, 0.2 more on delicious, and need no samples to calibrate on: "predicted"
   is the default.
 - Knowing the sizes is worth up to 6 points of micro-F1 and up to 17 of subset accuracy.

@@ -64,7 +64,7 @@ class AverageKClassifier(PlainState, SetsThreshold, DeepSetClassifier, rule=Aver
         Share of the labels of a mixture that goes to the classes in proportion to their training
         counts. None: 0.
     loss_params : dict, default=None
-        Further arguments of the loss, such as ``{"beta": 0.01}``.
+        Further arguments of the loss, such as ``{"ranking_head": "multi_label"}``.
     rule_params : dict, default=None
         Further arguments of :class:`sksetvalued.rules.AverageK`, such as
         ``{"min_size": 1, "max_size": 10}``.

@@ -97,8 +97,8 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     -----
     With cross-validation nothing is promised of the model that is refitted on all samples, which
     saw more data than those of the folds. How sure it is of its own samples, beside how sure they
-    were of theirs, says how the size of `AverageK` has to change; at most 10,000 scores of samples
-    are looked at for it. On 28 pairs of data and classifier (300 to 1,000 samples, ten seeds) sets
+    were of theirs, says how the size of `AverageK` has to change; at most 10,000 samples,
+    and fewer of thousands of classes, are looked at for it. On 28 pairs of data and classifier (300 to 1,000 samples, ten seeds) sets
     were 1.9 % off k in the mean without it, and are 0.8 % off with it; single fits miss k by 2.4 %
     in place of 3.0. It says nothing of classifiers that know their samples by heart: they are
     surer of themselves, and sets are smaller, the more so the fewer the folds. On noisy digits

@@ -52,12 +52,12 @@ class TopKClassifier(PlainState, DeepSetClassifier, rule=TopK):
         counts. None: 0.
     max_margin : float, default=None
         Margin of the rarest class; the others have ``max_margin * (n_min / n_y) ** (1/4)``.
-        None: every class has the margin 1.
+        None: every class has the margin 1; with "ldam", 0.5 for the rarest.
     scale : float, default=None
         Factor of the cosine scores when there are class margins. None: 50 for the noised hinge
         and 30 for LDAM.
     loss_params : dict, default=None
-        Further arguments of the loss, such as ``{"tau": 0.1}``.
+        Further arguments of the loss, such as ``{"tau": 0.1}`` of "smoothed_hinge".
     rule_params : dict, default=None
         Further arguments of :class:`sksetvalued.rules.TopK`.
     class_weight : dict, "balanced" or None, default=None
