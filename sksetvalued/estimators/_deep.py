@@ -4,6 +4,7 @@ import copy
 import inspect
 import math
 import os
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from numbers import Integral, Real
 
@@ -285,14 +286,34 @@ class DeepEstimator(TakesSamples, BaseEstimator):
             "n_classes": len(self.classes_),
         }
 
-    def _warn_of_unused(self):
-        """Warn of parameters that were set and that the loss does not have, or gives no weight."""
+    def _check_settings(self):
+        """Raise for a parameter that is set in two places; warn of those without effect.
+
+        That are those which the loss does not have, or gives no weight.
+        """
+        self._check_set_once("loss_params", self._loss_parameters)
+        self._check_set_once("net_params", ("lr", "weight_decay"), "optimizer__")
         for name in self._loss_parameters:
             value = getattr(self, name)
+            if isinstance(value, Iterator):
+                raise TypeError(
+                    f"{name} must be a mapping or a sequence of pairs, which can be read again, "
+                    f"got {value!r}."
+                )
             why = None if value is None else self._why_unused(name)
             if why is not None:
                 warn_caller(
                     f"{name}={value!r} has no effect on loss={self.loss!r}, {why}",
+                )
+
+    def _check_set_once(self, where, names, prefix=""):
+        given = getattr(self, where)
+        for name in names if isinstance(given, Mapping) else ():
+            value = getattr(self, name)
+            if value is not None and not is_named(value, "auto") and f"{prefix}{name}" in given:
+                raise ValueError(
+                    f"{name}={value!r} is set twice, as {where} has {prefix + name!r}: "
+                    f"{given[prefix + name]!r}; leave one of them out."
                 )
 
     def _why_unused(self, name):
@@ -325,6 +346,10 @@ class DeepEstimator(TakesSamples, BaseEstimator):
     def _combine_monitored_views(self, scores):
         """Return the same for the metric of the estimator's own, which is that of its sets."""
         return self._combine_views(scores)
+
+    def _rank_monitored(self, scores):
+        """Return what that metric ranks, from the scores of samples that have no views."""
+        return scores
 
     def _log_mean_of_views(self, log_odds):
         """Return the logarithms of the mean probabilities over the views."""
@@ -667,6 +692,15 @@ class DeepEstimator(TakesSamples, BaseEstimator):
                 f"they record nothing: {remedy}.",
             )
 
+    def _warn_of_no_monitor(self, resume):
+        if is_named(self.monitor, "auto") or self._searches_epochs(resume):
+            return
+        remedy = "use fit" if resume == "partial_fit" else "set it, for example to 0.1"
+        warn_caller(
+            f"monitor={self.monitor!r} has no effect, as no samples are held out, which takes "
+            f"fit and validation_fraction: {remedy}, or leave monitor='auto'.",
+        )
+
     def _monitor(self, valid, resume=None):
         """Return the monitor of the validation set, if there is one."""
         name, metric = self._monitor_metric()
@@ -683,12 +717,15 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         if valid is None:
             self._check_patience(resume)
             self._warn_of_no_scores(resume)
+            self._warn_of_no_monitor(resume)
             return None
         if callable(self.monitor):
             return training.Monitor(*self._own_metric(), self._combine_views)
         if self.monitor == "valid_loss":
             return training.Monitor("valid_loss", None)
-        return training.Monitor(name, metric, self._combine_monitored_views)
+        return training.Monitor(
+            name, metric, self._combine_monitored_views, rank=self._rank_monitored
+        )
 
     def _check_patience(self, resume):
         """Raise if `patience` is set for a training without samples that are held out."""

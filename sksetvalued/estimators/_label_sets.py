@@ -59,7 +59,7 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
         self : object
         """
         with self._fitting() as resume:
-            self._warn_of_unused()
+            self._check_settings()
             inputs, y, weight = self._check_data(X, y, sample_weight, first=resume is None)
             if resume is None:
                 self.largest_size_ = int(np.diff(y.indptr).max())
@@ -104,7 +104,7 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
         first = not hasattr(self, "net_")
         with self._fitting(in_pieces=True):
             if first:
-                self._warn_of_unused()
+                self._check_settings()
             given = None if classes is None else as_label_names(classes, "classes")
             if (
                 not first

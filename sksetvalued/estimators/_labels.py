@@ -92,7 +92,7 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
         self : object
         """
         with self._fitting() as resume:
-            self._warn_of_unused()
+            self._check_settings()
             if isinstance(X, Stream):
                 return self._fit_stream(X, y, sample_weight, checkpoint, resume)
             inputs, y, weight = self._check_data(X, y, sample_weight, reset=resume is None)
@@ -135,7 +135,7 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
         first = not hasattr(self, "net_")
         with self._fitting(in_pieces=True):
             if first:
-                self._warn_of_unused()
+                self._check_settings()
                 self.__dict__.pop("classes_", None)
             classes = classes if classes is None else as_labels(classes, "classes")
             _check_partial_fit_first_call(self, classes)

@@ -97,17 +97,18 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     -----
     With cross-validation nothing is promised of the model that is refitted on all samples, which
     saw more data than those of the folds. How sure it is of its own samples, beside how sure they
-    were of theirs, says how the size of `AverageK` has to change; at most 10,000 samples,
-    and fewer of thousands of classes, are looked at for it. On 28 pairs of data and classifier (300 to 1,000 samples, ten seeds) sets
-    were 1.9 % off k in the mean without it, and are 0.8 % off with it; single fits miss k by 2.4 %
-    in place of 3.0. It says nothing of classifiers that know their samples by heart: they are
-    surer of themselves, and sets are smaller, the more so the fewer the folds. On noisy digits
-    (900 samples, four seeds), a logistic regression with ``AverageK(2)`` gives sets of 1.67
-    classes with ``cv=3``, 1.85 with 5, 1.94 with 10 and 1.97 with 20. With 5, naive Bayes and a
-    regression on scaled columns are within 1 % of 2, a forest and a perceptron 5 % below.
-    `predict_set` warns of sizes that are far off. Rules that promise something, `AverageError` and
-    ``AverageK(finite_sample=True)``, are refused with cross-validation: use ``cv=0.2`` or
-    ``cv="prefit"``, or `calibrate` on fresh data, which for `AverageK` need no labels.
+    were of theirs, says how the size of `AverageK` has to change; at most 10,000 samples, and
+    fewer of thousands of classes, are looked at for it. On 28 pairs of data and classifier (300 to
+    1,000 samples, ten seeds) sets were 1.9 % off k in the mean without it, and are 0.8 % off with
+    it; single fits miss k by 2.4 % in place of 3.0. It says nothing of classifiers that know their
+    samples by heart: they are surer of themselves, and sets are smaller, the more so the fewer the
+    folds. On noisy digits (900 samples, four seeds), a logistic regression with ``AverageK(2)``
+    gives sets of 1.67 classes with ``cv=3``, 1.85 with 5, 1.94 with 10 and 1.97 with 20. With 5,
+    naive Bayes and a regression on scaled columns are within 1 % of 2, a forest and a perceptron
+    are 5 % below. `predict_set` warns of sizes that are far off. Rules that promise something,
+    `AverageError` and ``AverageK(finite_sample=True)``, are refused with cross-validation: use
+    ``cv=0.2`` or ``cv="prefit"``, or `calibrate` on fresh data, which for `AverageK` need no
+    labels.
 
     With a share held out each class keeps a sample in training, and the one of a class that has
     no other is not calibrated on. The promises of ``coverage="macro"`` and "class" are given the

@@ -54,8 +54,8 @@ class TopKClassifier(PlainState, DeepSetClassifier, rule=TopK):
         Margin of the rarest class; the others have ``max_margin * (n_min / n_y) ** (1/4)``.
         None: every class has the margin 1; with "ldam", 0.5 for the rarest.
     scale : float, default=None
-        Factor of the cosine scores when there are class margins. None: 50 for the noised hinge
-        and 30 for LDAM.
+        Factor of the scores, which are cosines where there are class margins. None: 50 with these
+        and 30 for "ldam", else 1.
     loss_params : dict, default=None
         Further arguments of the loss, such as ``{"tau": 0.1}`` of "smoothed_hinge".
     rule_params : dict, default=None
@@ -188,6 +188,9 @@ class TopKClassifier(PlainState, DeepSetClassifier, rule=TopK):
         if self.rule_.objective == "macro":
             return self._combine_views(scores)
         return self._rank_of_views(scores.cpu().numpy())
+
+    def _rank_monitored(self, scores):
+        return scores if self.objective == "macro" else self._rule_scores(scores)
 
     def _rank_of_views(self, scores):
         log_proba = self._log_proba(scores.reshape(-1, scores.shape[2]))

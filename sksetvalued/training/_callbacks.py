@@ -17,6 +17,7 @@ from skorch.callbacks import (
     Checkpoint,
     EarlyStopping,
     EpochScoring,
+    InputShapeSetter,
     LRScheduler,
     MlflowLogger,
     NeptuneLogger,
@@ -82,6 +83,11 @@ def _own(callback, memo):
         raise ValueError(
             f"callbacks holds {type(own).__name__}, which scores single batches, for which there "
             "are no sets: use EpochScoring."
+        )
+    if isinstance(own, InputShapeSetter):
+        raise ValueError(
+            f"callbacks holds {type(own).__name__}, which reads the shape of an array X: leave it "
+            "out, and give the number of features to the backbone in backbone_params."
         )
     if isinstance(own, EpochScoring):
         own._scoring = partial(_score_epoch, own)
@@ -181,10 +187,17 @@ def silent_parameters(value):
 
 def check_no_validation(callbacks):
     """Raise for a callback that watches a validation set, which the last training has not."""
+    scores = {
+        bare.name or f"{bare.scoring}"
+        for bare in map(bare_callback, callbacks or ())
+        if _scores_held_out(bare)
+    }
     for callback in map(bare_callback, callbacks or ()):
         own = callback() if isinstance(callback, type) else callback
-        stops = isinstance(own, EarlyStopping | Checkpoint)
-        if stops and isinstance(own.monitor, str) and own.monitor.startswith("valid_"):
+        watched = own.monitor if isinstance(own, EarlyStopping | Checkpoint) else None
+        if not isinstance(watched, str):
+            continue
+        if watched.startswith("valid_") or watched.removesuffix("_best") in scores:
             raise ValueError(
                 f"callbacks holds {type(own).__name__} with monitor={own.monitor!r}, but "
                 "max_epochs='auto' ends with a training on all samples, without a validation set: "
@@ -204,10 +217,16 @@ def scorers_of_held_out(callbacks):
     return [
         callback[0] if _is_named(callback) else type(callback).__name__
         for callback in callbacks or ()
-        if isinstance(bare := bare_callback(callback), EpochScoring)
-        and not bare.on_train
-        and type(bare).on_epoch_end is EpochScoring.on_epoch_end
+        if _scores_held_out(bare_callback(callback))
     ]
+
+
+def _scores_held_out(callback):
+    return (
+        isinstance(callback, EpochScoring)
+        and not callback.on_train
+        and type(callback).on_epoch_end is EpochScoring.on_epoch_end
+    )
 
 
 def _score_epoch(callback, net, dataset, y=None):

@@ -191,7 +191,7 @@ def make_criterion(loss, loss_params, supplied, targets="label"):
         When the name is unknown, arguments do not fit or are given for an instance, or the
         criterion is not for such targets.
     """
-    loss_params = dict(loss_params or {})
+    loss_params = {name: _copied(value) for name, value in (loss_params or {}).items()}
     if isinstance(loss, str):
         loss = _by_name(loss, targets)
     if isinstance(loss, nn.Module):
@@ -274,10 +274,18 @@ def _check_targets(name, loss, targets):
         )
 
 
+def _copied(value):
+    """Return a copy of an argument of a loss that training would change, else the argument."""
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, torch.Generator):
+        return torch.Generator(value.device).set_state(value.get_state())
+    return value
+
+
 def _build(cls, params):
     """Return a torch criterion; arrays, such as class weights, become tensors."""
-    # Of copies, as a criterion may change what it holds.
-    tensors = {k: to_tensor(v.copy()) for k, v in params.items() if isinstance(v, np.ndarray)}
+    tensors = {k: to_tensor(v) for k, v in params.items() if isinstance(v, np.ndarray)}
     try:
         return cls(**{**params, **tensors})
     except TypeError as error:

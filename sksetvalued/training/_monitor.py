@@ -74,21 +74,28 @@ class Monitor:
         Turns scores of shape (n_samples, n_views, n_classes) into scores of the samples.
     chance : float, optional
         Value up to which a network has learnt nothing.
+    rank : callable, optional
+        Turns scores of samples that have no views into what the metric ranks.
     """
 
-    def __init__(self, name, metric, combine_views=None, chance=None):
+    def __init__(self, name, metric, combine_views=None, chance=None, rank=None):
         self.name = name
         self.metric = metric
         self.combine_views = combine_views
         self.chance = chance
+        self.rank = rank
         self.reset()
 
     def reset(self):
         """Forget what was collected."""
         self._scores, self._targets, self._weights = [], [], []
+        self._has_views = False
 
     def update(self, scores, target, sample_weight=None):
-        """Add the scores and targets of a batch."""
+        """Add the scores of a batch, which may be those of several views, and its targets."""
+        if scores.ndim == 3:
+            self._has_views = True
+            scores = self.combine_views(scores)
         # On the host, where there is room for the scores of all samples.
         self._scores.append(scores.detach().float().cpu())
         self._targets.append(target.cpu())
@@ -99,7 +106,9 @@ class Monitor:
         """Return the metric of the pass and forget its outputs."""
         target, scores = (torch.cat(parts).numpy() for parts in (self._targets, self._scores))
         weight = torch.cat(self._weights).numpy() if self._weights else None
+        rank = None if self._has_views else self.rank
         self.reset()
         if not np.isfinite(scores).all():
             return -np.inf
+        scores = scores if rank is None else rank(scores)
         return float(self.metric(target, scores, weight))

@@ -33,6 +33,8 @@ from ._state import load_optimizer_state
 VALIDATION_COLUMN = re.compile(r"\bvalid_")
 #: What skorch, and its callbacks, say of a column that an epoch of the history has not.
 MISSING_COLUMN = re.compile(r"('[^']+') was not found in history\.")
+#: What torch says of tensors that do not fit the weights of a layer.
+OTHER_SHAPE = re.compile(r"shapes cannot be multiplied|must match the size|to have \d+ channels")
 #: Columns that no callback would watch.
 COUNTED = re.compile(r"epoch|batches|.*_(batch_count|dur)")
 
@@ -379,7 +381,7 @@ class SetNet(NeuralNet):
         if self._monitors_metric():
             scores = self.criterion_.scores(step["y_pred"])
             if n_views is not None:
-                scores = self.monitor.combine_views(scores.unflatten(0, (-1, n_views)))
+                scores = scores.unflatten(0, (-1, n_views))
             self.monitor.update(scores, target, weight)
         return step
 
@@ -641,6 +643,9 @@ def _reason(error, module, x):
                 f"X holds integers up to {largest}, but the embedding tables of the backbone have "
                 f"{tables} rows: give it tokens below these."
             )
+    if isinstance(x, NamedTensors) and OTHER_SHAPE.search(str(error)):
+        shapes = {name: tuple(part.shape[1:]) for name, part in x.items()}
+        return f"the network does not take samples whose parts have the shapes {shapes}"
     if isinstance(error, ValueError) and "more than 1 value per channel" in str(error):
         return (
             "Batch normalisation cannot train on one sample: set batch_size to two or more, and "
