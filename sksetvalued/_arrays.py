@@ -8,9 +8,12 @@ from numbers import Integral, Number
 import numpy as np
 import scipy.sparse as sp
 import torch
+from sklearn.exceptions import DataConversionWarning
 from sklearn.utils import column_or_1d
 from sklearn.utils._missing import is_scalar_nan
 from sklearn.utils.multiclass import check_classification_targets
+
+from ._warnings import warn_caller
 
 #: What to say of targets of several columns.
 SEVERAL_LABELS = (
@@ -161,8 +164,14 @@ def as_labels(labels, name, warn=False):
     else:
         _check_one_each(labels, name)
         labels = exactly(labels, as_array(labels, name))
+    if warn and np.ndim(labels) == 2 and np.shape(labels)[1] == 1:
+        warn_caller(
+            f"A column-vector {name} was passed when a 1d array was expected. Please change the "
+            f"shape of {name} to (n_samples,), for example using ravel().",
+            DataConversionWarning,
+        )
     try:
-        array = column_or_1d(labels, warn=warn)
+        array = column_or_1d(labels)
     except ValueError as error:
         several = len(np.shape(labels)) == 2 and np.shape(labels)[1] > 1
         remedy = f" {SEVERAL_LABELS}" if several else ""

@@ -191,10 +191,8 @@ def _take_rule(model, rule):
 
 def _batches(model, X, y, sample_weight, n_samples=None):
     """Yield (X, y, sample_weight) of each batch, X as the classifier inside the model sees it."""
-    y, sample_weight = (
-        None if values is None else as_array(values, name)
-        for values, name in ((y, "y"), (sample_weight, "sample_weight"))
-    )
+    y = None if y is None else as_labels(y, "y", warn=True)
+    sample_weight = None if sample_weight is None else as_array(sample_weight, "sample_weight")
     if n_samples is not None:
         check_integer("n_samples", n_samples, 0, also=" or None")
     start = 0

@@ -63,7 +63,7 @@ def top_k_mask(y_score, k, mask=None):
     ValueError
         If an entry is NaN or +inf.
     """
-    n_classes = y_score.shape[1]
+    n_classes, k = y_score.shape[1], int(k)  # those of NumPy may be of few bits
     mask = np.zeros(y_score.shape, dtype=bool) if mask is None else mask
     if n_classes <= FEW_CLASSES or not 0 < k < n_classes:
         check_score_values(y_score)

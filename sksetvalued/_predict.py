@@ -211,8 +211,15 @@ def class_scores(model, X, method=None):
     A one-dimensional decision function s of a binary classifier becomes the columns (-s, s).
     """
     method = score_method(model) if method is None else method
-    y_score = getattr(model, method)(X)
     classes = model.classes_
+    pairs = getattr(unwrap(model)[0], "decision_function_shape", None) == "ovo"
+    if pairs and method == "decision_function" and len(classes) > 2:
+        raise ValueError(
+            f"{type(model).__name__} has decision_function_shape='ovo', a score for each pair of "
+            f"classes: set decision_function_shape='ovr', for one of each of the {len(classes)} "
+            "classes."
+        )
+    y_score = getattr(model, method)(X)
     if isinstance(y_score, list) or np.ndim(y_score) > 2:
         raise ValueError(
             f"{type(model).__name__} has several outputs; set-valued classification has one "

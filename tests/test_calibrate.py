@@ -213,3 +213,16 @@ def test_a_part_that_is_missing_is_told(data):
     with pytest.raises(ValueError, match="parts hold 100 samples, where n_samples=150"):
         merge_parts(model, parts)
     assert model.rule_ is before
+
+
+def test_labels_of_several_kinds_are_refused_in_batches_too(data):
+    X, y, more, _ = data
+    model = PlugInClassifier(GaussianNB(), AverageError(0.1), cv=0.5).fit(X, y)
+    mixed = [*range(9), "a"]
+    calls = (
+        lambda: calibrate(model, iter([more[:10]]), mixed),
+        lambda: calibrate_part(model, more[:10], mixed),
+    )
+    for call in calls:
+        with pytest.raises(ValueError, match="y holds numbers and strings"):
+            call()

@@ -386,7 +386,28 @@ class TestLoadPlantnet300k:
         with pytest.raises(ValueError, match="another species"):
             load_plantnet300k(root, "val")
 
+    def test_an_image_that_lies_in_two_folders_is_refused(self, root):
+        folder = root / "images" / "val"
+        image = next((folder / "1355868").iterdir())
+        for copy in (folder / "1397268" / image.name, image.with_suffix(".jpeg")):
+            copy.touch()
+            with pytest.raises(ValueError, match="1 images of split='val' are on the disk twice"):
+                load_plantnet300k(root, "val")
+            copy.unlink()
+
     def test_foreign_images_are_refused(self, root):
         (root / "images" / "val" / "1355868" / "mine.jpg").touch()
         with pytest.raises(ValueError, match="not listed"):
             load_plantnet300k(root, "val")
+
+
+@pytest.mark.parametrize("unit", ["D", "ns"])
+def test_counts_may_be_given_by_dates(unit):
+    y = np.array(["2020-01-01", "2020-01-01", "2020-01-02"], f"M8[{unit}]")
+    counts = {np.datetime64("2020-01-01"): 1, pd.Timestamp("2020-01-02"): 1}
+    kept = long_tail_indices(y, counts=counts, random_state=0)
+    assert sorted(y[kept].tolist()) == np.unique(y).tolist()
+    with pytest.raises(ValueError, match=r"counts lacks the classes \[.*2020, 1, 2"):
+        long_tail_indices(y, counts={np.datetime64("2020-01-01"): 1})
+    with pytest.raises(ValueError, match="counts cannot be made an array"):
+        long_tail_indices(y, counts=[[1], [1, 2]])

@@ -20,7 +20,11 @@ from sklearn.ensemble import (
     StackingClassifier,
     VotingClassifier,
 )
-from sklearn.exceptions import NotFittedError, UnsetMetadataPassedError
+from sklearn.exceptions import (
+    DataConversionWarning,
+    NotFittedError,
+    UnsetMetadataPassedError,
+)
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.feature_selection import RFECV
 from sklearn.frozen import FrozenEstimator
@@ -896,3 +900,23 @@ def test_the_number_of_folds_that_is_advised_can_be_made():
     with pytest.raises(ValueError, match=r"use cv=KFold\(4, shuffle=True\)"):
         PlugInClassifier(GaussianNB(), AverageK(2)).fit(X, y)
     PlugInClassifier(GaussianNB(), AverageK(2), cv=KFold(4, shuffle=True)).fit(X, y)
+
+
+@pytest.mark.parametrize("log_scores", [False, True])
+def test_a_calibrated_rule_keeps_the_scale_of_its_scores(log_scores):
+    X, y = load_iris(return_X_y=True)
+    rule = AverageError(0.1, log_scores=log_scores)
+    clf = PlugInClassifier(GaussianNB(), rule, cv=0.5).fit(X, y)
+    before = clf.predict_set(X), clf.predict_labels(X)
+    clf.set_params(rule__log_scores=not log_scores)
+    with pytest.warns(UserWarning, match="still in use"):
+        after = clf.predict_set(X), clf.predict_labels(X)
+    np.testing.assert_array_equal(before[0], after[0])
+    assert all(map(np.array_equal, before[1], after[1]))
+
+
+def test_a_column_of_labels_is_warned_of_where_it_is_passed():
+    X, y = load_iris(return_X_y=True)
+    with pytest.warns(DataConversionWarning, match="column-vector y") as caught:
+        PlugInClassifier(GaussianNB(), TopK(1), cv=2).fit(X, y[:, None])
+    assert {warning.filename for warning in caught} == {__file__}

@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 
 from sksetvalued import _average_size, _masks
 from sksetvalued.datasets import make_ambiguous_classification
-from sksetvalued.metrics import average_k_threshold
+from sksetvalued.metrics import average_k_threshold, top_k_accuracy_score
 from sksetvalued.rules import AverageError, AverageK, PointwiseError, TopK
 
 
@@ -775,3 +775,41 @@ def test_masks_may_be_written_backwards():
     out = np.zeros(scores.shape, bool)[::-1]
     rule = TopK(3).fit(scores)
     np.testing.assert_array_equal(rule.predict_set(scores, out=out), rule.predict_set(scores))
+
+
+@pytest.mark.parametrize("coverage", ["class", "micro"])
+def test_another_scale_of_scores_after_fit_changes_no_set(coverage):
+    p, y = random_scores(np.random.default_rng(0)), np.arange(30) % 6
+    rules = (
+        TopK(2, objective="macro", prior=np.arange(1, 7) / 21),
+        AverageK(2, objective="macro", prior=np.arange(1, 7) / 21),
+        AverageError(0.4, coverage=coverage, interpolation=0.5 if coverage == "class" else None),
+        PointwiseError(0.3),
+    )
+    for rule in rules:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            before = rule.fit(p, y).predict_set(p)
+        rule.set_params(log_scores=True)
+        np.testing.assert_array_equal(rule.predict_set(p), before)
+
+
+def test_sizes_may_be_numbers_of_few_bits():
+    """Else 128 classes less 5, or 61 samples times 5, would be out of their range."""
+    scores = np.random.default_rng(0).random((60, 300))
+    y = np.arange(60) % 300
+    for k in (np.int8(5), np.int8(127), np.uint8(255)):
+        mine, other = (
+            top_k_accuracy_score(y, scores, k=size, labels=np.arange(300)) for size in (k, int(k))
+        )
+        assert mine == other
+    for params in ({"min_size": 2}, {"finite_sample": True, "max_size": 100}):
+        small = {name: np.int8(v) if type(v) is int else v for name, v in params.items()}
+        rules = AverageK(np.int8(5), **small), AverageK(5, **params)
+        mine, other = (rule.fit(scores[:, :128]).predict_set(scores[:, :128]) for rule in rules)
+        np.testing.assert_array_equal(mine, other)
+
+
+def test_a_prior_that_no_probability_can_be_divided_by_is_refused():
+    with pytest.raises(ValueError, match=r"prior must be .* double precision.*columns \[0\]"):
+        AverageK(1, objective="macro", prior=[5e-324, 0.5, 0.5]).fit(np.ones((9, 3)) / 3)

@@ -82,3 +82,14 @@ def test_bad_costs_are_named(p, cost, match):
         warnings.simplefilter("error")
         with pytest.raises(ValueError, match=match):
             cost_scores(p, cost)
+
+
+def test_rounding_keeps_the_order_of_the_probabilities():
+    """Shares of votes have slopes that are equal but for their rounding."""
+    rng = np.random.default_rng(0)
+    p = rng.integers(1, 6, (3000, 5)).astype(float)
+    p /= p.sum(axis=1, keepdims=True)
+    for _ in range(20):
+        scores = cost_scores(p, np.cumsum(rng.integers(1, 8, 5)) / 7)
+        order = np.argsort(p, axis=1, kind="stable")[:, ::-1]
+        assert (np.diff(np.take_along_axis(scores, order, axis=1), axis=1) <= 0).all()

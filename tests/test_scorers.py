@@ -231,9 +231,11 @@ def test_bad_input_is_named(digits):
         set_coverage_scorer()(make_pipeline(StandardScaler(), GaussianNB()).fit(X, y), X, y)
     with pytest.raises(ValueError, match="refit=False"):
         predict_set(GridSearchCV(GaussianNB(), {}, refit=False, cv=2).fit(X, y), X)
-    ovo = SVC(decision_function_shape="ovo").fit(X, y)
-    with pytest.raises(ValueError, match="decision_function_shape='ovr'"):
-        top_k_scorer()(ovo, X, y)
+    for n_classes in (3, 4):  # three classes have as many pairs
+        some = y < n_classes
+        ovo = SVC(decision_function_shape="ovo").fit(X[some], y[some])
+        with pytest.raises(ValueError, match="decision_function_shape='ovr'"):
+            top_k_scorer()(ovo, X[some], y[some])
     with pytest.raises(TypeError, match="neither predict_proba nor decision_function"):
         top_k_scorer()(StandardScaler().fit(X), X, y)
     several = RandomForestClassifier(5).fit(X, np.column_stack([y, y]))

@@ -81,7 +81,7 @@ def make_ambiguous_classification(
         ("group_size", group_size),
     ]:
         check_integer(name, value, 1)
-    check_real("ambiguity", ambiguity, "(0, inf]")
+    check_real("ambiguity", ambiguity, "[1e-300, inf]")
     check_real("group_separation", group_separation, "[0, inf)")
     weights = _class_shares(class_weights, n_classes)
     rng = check_random_state(random_state)

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -95,9 +96,13 @@ def _images(folder):
 def _check_metadata(found, metadata, split, species_names):
     """Raise ValueError unless the images on disk are those of the split, under their species."""
     expected = {
-        image: entry["species_id"] for image, entry in metadata.items() if entry["split"] == split
+        image: entry.get("species_id")
+        for image, entry in metadata.items()
+        if entry.get("split") == split
     }
-    on_disk = {os.path.splitext(name)[0]: species for species, name in found}
+    images = [os.path.splitext(name)[0] for _, name in found]
+    on_disk = dict(zip(images, (species for species, _ in found), strict=True))
+    _refuse("on the disk twice", sorted(i for i, n in Counter(images).items() if n > 1), split)
     _refuse("absent from the disk", sorted(expected.keys() - on_disk.keys()), split)
     _refuse("not listed by the metadata", sorted(on_disk.keys() - expected.keys()), split)
     misplaced = [i for i, species in on_disk.items() if str(expected[i]) != species]

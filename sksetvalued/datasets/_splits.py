@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.utils import check_random_state
 
-from .._arrays import as_array, as_labels
+from .._arrays import as_array, as_labels, check_comparable, plain_labels, positions
 from .._checks import check_in_order, check_real
 
 
@@ -80,14 +80,17 @@ def _geometric_counts(imbalance, available):
 
 def _checked_counts(counts, classes):
     if isinstance(counts, dict):
-        missing = [c for c in classes.tolist() if c not in counts]
-        if missing:
+        labels = as_labels(list(counts), "counts")
+        check_comparable(labels, "counts", classes, "y")
+        places = positions(classes, labels)
+        missing = plain_labels(classes[places < 0])
+        if len(missing):
             raise ValueError(
                 f"counts lacks the classes {missing[:5]}{'...' if len(missing) > 5 else ''}."
             )
-        counts = [counts[c] for c in classes.tolist()]
+        counts = as_array(list(counts.values()), "counts")[places]
     check_in_order(counts, "counts")
-    wanted = np.asarray(counts)
+    wanted = as_array(counts, "counts")
     if wanted.shape != classes.shape or wanted.dtype.kind not in "iu" or (wanted < 0).any():
         raise ValueError(
             f"counts must hold a non-negative integer for each of the {len(classes)} classes of "

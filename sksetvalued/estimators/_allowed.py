@@ -350,6 +350,7 @@ RULE = {
     "_error": is_number,
     "_every_class": is_bool,
     "_k": is_size,
+    "_log_scores": is_bool,
     "_moments": lambda value: isinstance(value, tuple) and all(map(is_number, value)),
     "_reserve": optional(is_size),
     "_selector": one_of(None),

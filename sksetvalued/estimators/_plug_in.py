@@ -412,7 +412,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             Columns in the order of `classes_`.
         """
         rule = self._fitted_rule()
-        return sets_of(rule, self._scores(self.estimator_, X), out)
+        return sets_of(rule, self._scores(self.estimator_, X, rule=rule), out)
 
     def predict_labels(self, X):
         """Return the labels in the set of each sample, the likeliest first.
@@ -426,7 +426,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         labels : list of n_samples ndarrays
         """
         rule = self._fitted_rule()
-        y_score = self._scores(self.estimator_, X)
+        y_score = self._scores(self.estimator_, X, rule=rule)
         return labels_of_sets(rule.predict_set(y_score), y_score, self.classes_)
 
     def predict(self, X):
@@ -545,15 +545,16 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             )
         return method
 
-    def _scores(self, estimator, X, columns=None):
-        """Return the scores that the rule takes, one column per class."""
+    def _scores(self, estimator, X, columns=None, rule=None):
+        """Return the scores that a rule takes, by default `rule` of now, one column per class."""
+        rule = self.rule if rule is None else rule
         y_score, scale = self._scores_and_scale(estimator, X)
         n_classes = len(self.classes_)
         if columns is not None and not np.array_equal(columns, np.arange(n_classes)):
             missing = 0.0 if scale == "proba" else -np.inf
             known, y_score = y_score, np.full((len(y_score), n_classes), missing)
             y_score[:, columns] = known
-        wanted = "log_proba" if getattr(self.rule, "log_scores", False) else "proba"
+        wanted = "log_proba" if getattr(rule, "log_scores", False) else "proba"
         if scale in ("decision", wanted):
             return y_score
         with np.errstate(divide="ignore"):
@@ -574,7 +575,8 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     def _set_scores(self, X):
         """Return the scores that the rule ranks and thresholds."""
-        return self._fitted_rule().rank_scores(self._scores(self.estimator_, X))
+        rule = self._fitted_rule()
+        return rule.rank_scores(self._scores(self.estimator_, X, rule=rule))
 
     def _folds(self, X, y, place, split_params):
         """Return the samples that each fold trains on, and those that it scores.

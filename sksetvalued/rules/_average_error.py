@@ -205,7 +205,7 @@ class AverageError(SetRule):
         return self._interpolated(thresholds, common, interpolation)
 
     def _interpolated(self, thresholds, common, share):
-        if self.log_scores:
+        if self._log_scores:
             with np.errstate(divide="ignore"):
                 between = np.logaddexp(np.log(share) + thresholds, np.log(1 - share) + common)
         else:

@@ -221,6 +221,7 @@ class SetRule(BaseEstimator):
         """Check the parameters, and forget what was seen before."""
         if not isinstance(self.log_scores, bool | np.bool_):
             raise TypeError(f"log_scores must be True or False, got {self.log_scores!r}.")
+        self._log_scores = bool(self.log_scores)
         self._check_params(n_classes)
         self._set_prior(n_classes, y, sample_weight)
         self._start(n_classes)
@@ -344,7 +345,7 @@ class SetRule(BaseEstimator):
         """Return the prior on the scale of the scores, or None."""
         if self.prior_ is None:
             return None
-        if self.log_scores:
+        if self._log_scores:
             return np.log(self.prior_).astype(dtype)
         # Probabilities over smaller ones would be infinite.
         return self.prior_.astype(dtype if self.prior_.min() >= np.finfo(dtype).tiny else float)
@@ -352,7 +353,7 @@ class SetRule(BaseEstimator):
     def _over_prior(self, y_score, prior):
         if prior is None:
             return y_score
-        return y_score - prior if self.log_scores else y_score / prior
+        return y_score - prior if self._log_scores else y_score / prior
 
     def _set_prior(self, n_classes, y, sample_weight):
         if self.objective not in OBJECTIVES:
@@ -362,7 +363,7 @@ class SetRule(BaseEstimator):
             self.prior_ = class_prior(self.prior, n_classes, y, sample_weight)
 
     def _check_range(self, y_score):
-        if self.requires_proba and not self.log_scores and y_score.min() < 0:
+        if self.requires_proba and not self._log_scores and y_score.min() < 0:
             raise ValueError(
                 f"{type(self).__name__} needs probabilities here, but y_score holds negative "
                 "entries. Pass probabilities, or log_scores=True with log-probabilities."
@@ -370,7 +371,7 @@ class SetRule(BaseEstimator):
 
     def _check_logs(self, y_score):
         """Raise if the rule is calibrated on what cannot be log-probabilities, but should be."""
-        needed = self.requires_proba and self._compares_samples and self.log_scores
+        needed = self.requires_proba and self._compares_samples and self._log_scores
         if needed and y_score.max() > LARGEST_LOG:
             raise ValueError(
                 f"{type(self).__name__} with log_scores=True needs log-probabilities, which are "
@@ -439,10 +440,11 @@ def class_prior(prior, n_classes, y=None, sample_weight=None):
     prior = as_numbers(prior, "prior").copy()
     if prior.shape != (n_classes,):
         raise ValueError(f"prior must have shape ({n_classes},), got {prior.shape}.")
-    if not (np.isfinite(prior).all() and (prior > 0).all()):
+    wrong = ~(prior >= np.finfo(float).tiny) | ~np.isfinite(prior)
+    if wrong.any():
         raise ValueError(
-            "prior must be finite and > 0 for every class, but classes at columns "
-            f"{np.flatnonzero(~(prior > 0) | ~np.isfinite(prior))[:5].tolist()} are not. Pass "
+            "prior must be finite and > 0 for every class, in the range of double precision, but "
+            f"classes at columns {np.flatnonzero(wrong)[:5].tolist()} are not. Pass "
             "prior= with the class frequencies of the training set, where every class occurs."
         )
     return prior

@@ -123,4 +123,6 @@ def falling_slopes(gains, steps):
             rows = rows[before > 0]
     pieces = np.arange(n_classes) <= top[:, None]
     slopes = gain[pieces] / length[pieces]
-    return np.repeat(slopes, count[pieces].astype(int)).reshape(n, n_classes)
+    slopes = np.repeat(slopes, count[pieces].astype(int)).reshape(n, n_classes)
+    # Quotients are rounded, the products that compared them were in another way.
+    return np.minimum.accumulate(slopes, axis=1)

@@ -65,7 +65,7 @@ class PointwiseError(SetRule):
 
     def _reached(self, rank_scores):
         """Return probabilities, their order by sample, and their sums in that order."""
-        p = np.exp(rank_scores) if self.log_scores else rank_scores
+        p = np.exp(rank_scores) if self._log_scores else rank_scores
         order = np.argsort(p, axis=1, kind="stable")[:, ::-1]
         reached = np.cumsum(np.take_along_axis(p, order, axis=1), axis=1, dtype=np.float64)
         if np.abs(reached[:, -1] - 1).max() > SUM_TOLERANCE:

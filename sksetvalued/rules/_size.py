@@ -239,7 +239,10 @@ class AverageK(SetRule):
             )
 
     def _start(self, n_classes):
-        self._bounds = (self.min_size, self.max_size)
+        self._bounds = (
+            int(self.min_size),  # those of NumPy may be of few bits
+            None if self.max_size is None else int(self.max_size),
+        )
         self._every_class = self.k >= n_classes
         self._selector, self._threshold, self._reach = None, None, 1
         # The mean of the sizes of calibration sets, their spread, the standard error of the mean.
@@ -247,7 +250,7 @@ class AverageK(SetRule):
         self._drift_said = False
         self._reserve = None
         if self.finite_sample:
-            self._reserve = n_classes if self.max_size is None else min(self.max_size, n_classes)
+            self._reserve = min(self._bounds[1] or n_classes, n_classes)
 
     def _update(self, y_score, y, weight, total):
         if self._reserve is not None and weight is not None and (weight != 1).any():
