@@ -271,6 +271,8 @@ def cross_val_predict_set(model, X, y, *, groups=None, cv=None, n_jobs=None, par
     >>> [round(bound, 2) for bound in coverage_interval(y, y_set)]
     [0.94, 0.99]
     """
+    if not isinstance(params, Mapping | None):
+        raise TypeError(f"params must be a dict of arguments of fit, or None, got {params!r}.")
     several = has_several_labels(y)
     if several:
         classes = encode_label_sets(y)[1]

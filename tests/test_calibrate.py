@@ -226,3 +226,8 @@ def test_labels_of_several_kinds_are_refused_in_batches_too(data):
     for call in calls:
         with pytest.raises(ValueError, match="y holds numbers and strings"):
             call()
+
+
+def test_parameters_of_fit_are_a_dict(data):
+    with pytest.raises(TypeError, match="params must be a dict"):
+        cross_val_predict_set(PlugInClassifier(GaussianNB(), TopK(1)), *data[:2], params=[1])

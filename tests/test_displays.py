@@ -353,3 +353,8 @@ def test_the_band_is_that_of_all_sizes_at_once():
         assert not plain.ax_.collections
     with pytest.raises(ValueError, match="level must lie in"):
         CoverageSizeDisplay.from_predictions(y, p, labels=np.arange(10), level=95)
+
+
+def test_labels_of_other_samples_are_refused_by_the_histogram():
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        SetSizeDisplay.from_predictions([0], np.eye(3, dtype=bool))

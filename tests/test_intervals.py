@@ -230,3 +230,9 @@ def test_one_sample_tells_no_error_of_the_size_of_its_class():
     errors = {row["name"]: row["size_error"] for row in report.rows if row["over"] == "class"}
     assert np.isnan(errors[0])
     assert errors[1] == 0.5
+
+
+@pytest.mark.parametrize("expected_size", [1.5, (1.5,), ("a", 0.1), (1.5, -0.1)], ids=str)
+def test_an_expected_size_is_two_numbers(expected_size):
+    with pytest.raises((TypeError, ValueError), match="expected_size must"):
+        SetReport.from_predictions([0, 1], np.eye(2, dtype=bool), expected_size=expected_size)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from .._arrays import plain_labels
+from .._checks import check_real
 from .._predict import predict_set, unwrap
 from .._sets import in_set, set_sizes
 from ._inputs import labels_and_sets
@@ -136,6 +137,8 @@ class SetReport:
         check_level(level)
         if method not in ("wilson", "clopper-pearson"):
             raise ValueError(f"method must be 'wilson' or 'clopper-pearson', got {method!r}.")
+        if expected_size is not None:
+            _check_expected(expected_size)
         y_true, columns, labels, y_set = labels_and_sets(y_true, y_set, labels)
         table = _Table(y_true, columns, y_set, level, method)
         rows = [table.micro(), table.macro("classes", "", np.ones(len(table.classes), bool))]
@@ -270,6 +273,16 @@ class _Table:
         columns = (self.n_samples, self.n_hits / self.n_samples, low, high, self.size, error)
         values = zip(plain_labels(self.classes), *columns)
         return [_row("class", name, 1, *rest) for name, *rest in values]
+
+
+def _check_expected(expected_size):
+    if np.shape(expected_size) != (2,):
+        raise ValueError(
+            "expected_size must hold two numbers, an average size and its standard error, as the "
+            f"expected_size_ of AverageK, got {expected_size!r}."
+        )
+    for value in expected_size:
+        check_real("expected_size", value, "[0, inf]")
 
 
 def _with_lone(spread, size, lone):

@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 import numpy as np
+from sklearn.utils import check_consistent_length
 
 from .._predict import predict_set, unwrap
 from .._sets import set_sizes
@@ -142,6 +143,7 @@ class SetSizeDisplay:
         """
         if class_counts is None:
             y_set, groups = check_sets(y_set), None
+            check_consistent_length(y_true, y_set)
         else:
             y_set, groups = _sets_and_groups(y_true, y_set, class_counts, labels)
         weight = check_weights(sample_weight, y_set.shape[0])
