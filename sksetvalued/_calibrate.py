@@ -15,6 +15,7 @@ from sklearn.utils.validation import _check_method_params
 from ._arrays import as_array, as_labels, positions
 from ._checks import check_integer
 from ._predict import predict_set, samples_alone, unwrap
+from .estimators._plug_in import PlugInClassifier
 from .estimators._targets import encode_label_sets, has_several_labels
 from .training import with_rows
 
@@ -191,7 +192,10 @@ def _take_rule(model, rule):
 
 def _batches(model, X, y, sample_weight, n_samples=None):
     """Yield (X, y, sample_weight) of each batch, X as the classifier inside the model sees it."""
-    y = None if y is None else as_labels(y, "y", warn=True)
+    if y is not None:
+        # Other classifiers need none, whatever they are.
+        has_rule = isinstance(unwrap(model)[0], PlugInClassifier)
+        y = as_labels(y, "y", warn=True) if has_rule else as_array(y, "y")
     sample_weight = None if sample_weight is None else as_array(sample_weight, "sample_weight")
     if n_samples is not None:
         check_integer("n_samples", n_samples, 0, also=" or None")

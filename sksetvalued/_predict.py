@@ -212,10 +212,11 @@ def class_scores(model, X, method=None):
     """
     method = score_method(model) if method is None else method
     classes = model.classes_
-    pairs = getattr(unwrap(model)[0], "decision_function_shape", None) == "ovo"
+    own = _that_decides(model)
+    pairs = getattr(own, "decision_function_shape", None) == "ovo"
     if pairs and method == "decision_function" and len(classes) > 2:
         raise ValueError(
-            f"{type(model).__name__} has decision_function_shape='ovo', a score for each pair of "
+            f"{type(own).__name__} has decision_function_shape='ovo', a score for each pair of "
             f"classes: set decision_function_shape='ovr', for one of each of the {len(classes)} "
             "classes."
         )
@@ -235,6 +236,14 @@ def class_scores(model, X, method=None):
             "decision_function_shape='ovr'."
         )
     return y_score, np.asarray(classes)
+
+
+def _that_decides(model):
+    """Return the classifier inside of a model that hands the decision function on."""
+    model = unwrap(model)[0]
+    inner = getattr(model, "estimator_", None)
+    same = inner is not None and np.array_equal(getattr(inner, "classes_", ()), model.classes_)
+    return _that_decides(inner) if same else model
 
 
 #: Methods that score the classes, the first that there is.

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from sksetvalued import (
     AverageKClassifier,
     PlugInClassifier,
+    SparseTopClassifier,
     TopKClassifier,
     calibrate,
     calibrate_part,
@@ -231,3 +232,18 @@ def test_labels_of_several_kinds_are_refused_in_batches_too(data):
 def test_parameters_of_fit_are_a_dict(data):
     with pytest.raises(TypeError, match="params must be a dict"):
         cross_val_predict_set(PlugInClassifier(GaussianNB(), TopK(1)), *data[:2], params=[1])
+
+
+def test_labels_that_are_not_needed_may_be_of_any_form(data):
+    X = data[0][:120]
+    Y = np.arange(360).reshape(120, 3) % 5 < 2
+    sparse_top = SparseTopClassifier(size="threshold", max_epochs=1, random_state=0).fit(X, Y)
+    thresholds = [
+        calibrate(sparse_top, given, labels).rule_.threshold_
+        for given, labels in ((X, Y), (iter([X[:50], X[50:]]), Y))
+    ]
+    assert thresholds[0] == thresholds[1]
+    assert (
+        merge_parts(sparse_top, [calibrate_part(sparse_top, X, Y)]).rule_.threshold_
+        == thresholds[0]
+    )

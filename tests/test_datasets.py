@@ -409,5 +409,7 @@ def test_counts_may_be_given_by_dates(unit):
     assert sorted(y[kept].tolist()) == np.unique(y).tolist()
     with pytest.raises(ValueError, match=r"counts lacks the classes \[.*2020, 1, 2"):
         long_tail_indices(y, counts={np.datetime64("2020-01-01"): 1})
+    with pytest.raises(ValueError, match="counts lacks the classes"):
+        long_tail_indices(y, counts={})
     with pytest.raises(ValueError, match="counts cannot be made an array"):
         long_tail_indices(y, counts=[[1], [1, 2]])

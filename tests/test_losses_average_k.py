@@ -557,3 +557,14 @@ def test_role_reads_positions_of_any_integer_type(dtype):
 def test_targets_elsewhere_than_the_scores_are_refused(loss):
     with pytest.raises(ValueError, match="target must be on the device of the scores"):
         loss(Z, Y.to("meta"))
+
+
+def test_k_may_be_a_number_of_few_bits():
+    """Else (k - 1) times the samples would be out of its range."""
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(2, 64, 9, generator=generator)
+    target, weight = torch.arange(64) % 9, torch.rand(64, generator=generator)
+    for k in (np.int8(5), np.uint8(5)):
+        for sample_weight in (None, weight):
+            losses = [AverageKLoss(k)((*scores,), target, sample_weight) for k in (k, 5)]
+            assert losses[0] == losses[1]

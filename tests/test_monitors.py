@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import accuracy_score, make_scorer
 from skorch.callbacks import Checkpoint, EarlyStopping, EpochScoring, InputShapeSetter
 
 from sksetvalued import AverageKClassifier, TopKClassifier
@@ -58,26 +59,42 @@ def test_the_monitor_is_the_coverage_of_the_sets(imbalanced, params):
 def test_a_monitor_without_samples_to_watch_is_warned_of(imbalanced, monitor):
     clf = classifier(monitor=monitor)
     for fit in (clf.fit, clf.partial_fit):
-        with pytest.warns(UserWarning, match="monitor=.* has no effect.*no samples.* held out"):
+        with pytest.warns(UserWarning, match="monitor=.* has no effect.*holds no samples out"):
             fit(*imbalanced)
+    folds = classifier(AverageKClassifier, monitor=monitor, calibration_folds=3)
+    with pytest.warns(UserWarning, match="has no effect") as caught:
+        folds.fit(*imbalanced)
+    assert len([one for one in caught if "has no effect" in str(one.message)]) == 1
     with warnings.catch_warnings():
         warnings.filterwarnings("error", "monitor")
         classifier(monitor=monitor, validation_fraction=0.2).fit(*imbalanced)
         classifier(monitor=monitor, max_epochs="auto").fit(*imbalanced)
 
 
+class Accuracy(EpochScoring):
+    """A score whose class is given, in place of an object."""
+
+    def __init__(self):
+        super().__init__("accuracy", name="acc", lower_is_better=False)
+
+
 @pytest.mark.parametrize(
-    "callback",
-    [EarlyStopping(monitor="acc", lower_is_better=False), Checkpoint(monitor="acc_best")],
-    ids=["stops", "keeps"],
+    ("scoring", "watching"),
+    [
+        (Accuracy, EarlyStopping(monitor="acc")),
+        (("scored", Accuracy), Checkpoint(monitor="acc_best")),
+        (EpochScoring(None), EarlyStopping(monitor="score")),
+        (EpochScoring(lambda *args: 1.0), EarlyStopping(monitor="<lambda>")),
+        (EpochScoring(make_scorer(accuracy_score)), EarlyStopping(monitor="accuracy_score")),
+    ],
+    ids=["class", "named", "score", "function", "scorer"],
 )
 def test_what_watches_a_score_of_held_out_samples_is_refused_before_the_search(
-    imbalanced, callback, monkeypatch
+    imbalanced, scoring, watching, monkeypatch
 ):
     monkeypatch.setattr(TopKClassifier, "_train", None)
-    scoring = EpochScoring("accuracy", name="acc", lower_is_better=False)
-    clf = classifier(max_epochs="auto", callbacks=[("scored", scoring), callback])
-    with pytest.raises(ValueError, match="monitor='acc.*ends with a training on all samples"):
+    clf = classifier(max_epochs="auto", callbacks=[scoring, watching])
+    with pytest.raises(ValueError, match="monitor=.*ends with a training on all samples"):
         clf.fit(*imbalanced)
 
 
@@ -111,6 +128,9 @@ def test_a_parameter_that_is_set_twice_is_refused(imbalanced, cls):
         clf = classifier(cls, **{name: value}, net_params={key: 0.01})
         with pytest.raises(ValueError, match=rf"{name}={value}.*{key}.*leave one of them"):
             clf.fit(*imbalanced)
+        clf.set_params(net_params=None).partial_fit(*imbalanced, classes=np.arange(6))
+        with pytest.raises(ValueError, match="leave one of them"):
+            clf.set_params(net_params={key: 0.01}).partial_fit(*imbalanced)
 
 
 def test_ranks_that_can_be_read_only_once_are_refused(imbalanced):

@@ -10,6 +10,7 @@ from sklearn import config_context
 from sklearn.base import clone
 from sklearn.datasets import load_digits, make_classification
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.feature_selection import RFE
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.metrics import check_scoring, get_scorer, make_scorer
@@ -21,6 +22,7 @@ from sklearn.model_selection import (
     cross_val_score,
     cross_validate,
 )
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -236,6 +238,11 @@ def test_bad_input_is_named(digits):
         ovo = SVC(decision_function_shape="ovo").fit(X[some], y[some])
         with pytest.raises(ValueError, match="decision_function_shape='ovr'"):
             top_k_scorer()(ovo, X[some], y[some])
+        through = RFE(SVC(kernel="linear", decision_function_shape="ovo"), step=0.9)
+        with pytest.raises(ValueError, match="SVC has decision_function_shape='ovo'"):
+            top_k_scorer()(make_pipeline(through).fit(X[some], y[some]), X[some], y[some])
+        rest = OneVsRestClassifier(SVC(decision_function_shape="ovo")).fit(X[some], y[some])
+        assert top_k_scorer(1)(rest, X[some], y[some]) > 0.9
     with pytest.raises(TypeError, match="neither predict_proba nor decision_function"):
         top_k_scorer()(StandardScaler().fit(X), X, y)
     several = RandomForestClassifier(5).fit(X, np.column_stack([y, y]))

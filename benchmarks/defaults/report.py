@@ -32,9 +32,9 @@ is the best on these very rows, which favours it a little. "same" is `loss="cros
 estimator, trained in the same way.
 
 The defaults were chosen on the tasks of the second part, by these and by shorter experiments.
-Those of the first part chose no value; how often they were run, and after what, is said at the
-end. The split was committed before anything was run. Those of the third part were brought in when
-all of this was done, and chose nothing either.
+Those of the first part chose no value; how often they were run, and after what, is said below
+the tables. The split was committed before anything was run. Those of the third part were brought
+in when all of this was done, and chose nothing either.
 """
 
 TIMES = """\

@@ -80,15 +80,18 @@ def _geometric_counts(imbalance, available):
 
 def _checked_counts(counts, classes):
     if isinstance(counts, dict):
-        labels = as_labels(list(counts), "counts")
-        check_comparable(labels, "counts", classes, "y")
-        places = positions(classes, labels)
+        places = np.full(len(classes), -1)
+        if counts:
+            labels = as_labels(list(counts), "counts")
+            check_comparable(labels, "counts", classes, "y")
+            places = positions(classes, labels)
         missing = plain_labels(classes[places < 0])
         if len(missing):
             raise ValueError(
                 f"counts lacks the classes {missing[:5]}{'...' if len(missing) > 5 else ''}."
             )
-        counts = as_array(list(counts.values()), "counts")[places]
+        values = list(counts.values())
+        counts = [values[place] for place in places]
     check_in_order(counts, "counts")
     wanted = as_array(counts, "counts")
     if wanted.shape != classes.shape or wanted.dtype.kind not in "iu" or (wanted < 0).any():

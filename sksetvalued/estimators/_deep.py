@@ -287,12 +287,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         }
 
     def _check_settings(self):
-        """Raise for a parameter that is set in two places; warn of those without effect.
-
-        That are those which the loss does not have, or gives no weight.
-        """
-        self._check_set_once("loss_params", self._loss_parameters)
-        self._check_set_once("net_params", ("lr", "weight_decay"), "optimizer__")
+        """Warn of parameters that were set and that the loss does not have, or gives no weight."""
         for name in self._loss_parameters:
             value = getattr(self, name)
             if isinstance(value, Iterator):
@@ -410,6 +405,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
 
         Processes that share the fit make sure that it is the same one, with one seed.
         """
+        self._warn_of_no_monitor(resume)
         processes = training.current_processes()
         if path is None and processes is None:
             return None
@@ -561,6 +557,8 @@ class DeepEstimator(TakesSamples, BaseEstimator):
                     f"backbone={self.backbone!r} is an array: give the widths of layers as a "
                     f"tuple, {tuple(np.atleast_1d(self.backbone).tolist())}."
                 )
+            self._check_set_once("loss_params", self._loss_parameters)
+            self._check_set_once("net_params", ("lr", "weight_decay"), "optimizer__")
             resume = "warm_start" if self.warm_start and hasattr(self, "net_") else None
             if not in_pieces and resume is None:
                 self.__dict__.pop("net_", None)
@@ -693,12 +691,14 @@ class DeepEstimator(TakesSamples, BaseEstimator):
             )
 
     def _warn_of_no_monitor(self, resume):
-        if is_named(self.monitor, "auto") or self._searches_epochs(resume):
+        without = {"partial_fit": "partial_fit", "stream": "training on a Stream"}
+        watches = self.validation_fraction is not None and resume not in without
+        if is_named(self.monitor, "auto") or watches or self._searches_epochs(resume):
             return
-        remedy = "use fit" if resume == "partial_fit" else "set it, for example to 0.1"
+        remedy = "set validation_fraction, for example to 0.1, or "
         warn_caller(
-            f"monitor={self.monitor!r} has no effect, as no samples are held out, which takes "
-            f"fit and validation_fraction: {remedy}, or leave monitor='auto'.",
+            f"monitor={self.monitor!r} has no effect, as {without.get(resume, 'this fit')} holds "
+            f"no samples out to watch: {'' if resume in without else remedy}leave monitor='auto'.",
         )
 
     def _monitor(self, valid, resume=None):
@@ -717,7 +717,6 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         if valid is None:
             self._check_patience(resume)
             self._warn_of_no_scores(resume)
-            self._warn_of_no_monitor(resume)
             return None
         if callable(self.monitor):
             return training.Monitor(*self._own_metric(), self._combine_views)

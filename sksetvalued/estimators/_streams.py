@@ -51,6 +51,7 @@ class LearnsFromStreams:
                 "max_epochs='auto' finds the number of epochs on held-out samples, which a Stream "
                 "cannot give: set max_epochs. An epoch is n_samples of the Stream."
             )
+        self._warn_of_no_monitor("stream")
         if resume is None:
             self.classes_ = stream.classes
             if inputs.kind == "table":

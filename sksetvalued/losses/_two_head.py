@@ -115,16 +115,16 @@ def _candidates(proposal_scores, target, k, sample_weight):
         chosen = _largest(values, _n_candidates(k, n_samples))
     else:
         weights = sample_weight if sample_weight.device.type == "mps" else sample_weight.double()
-        budget = (k - 1) * weights.sum()
+        budget = (float(k) - 1) * weights.sum()
         weights = weights.repeat_interleave(n_classes)
-        chosen = _largest_within(values, weights, budget, math.ceil(2 * k * n_samples))
+        chosen = _largest_within(values, weights, budget, math.ceil(2 * float(k) * n_samples))
         chosen = chosen & (values > -torch.inf)
     return chosen.view(n_samples, n_classes)
 
 
 def _n_candidates(k, n_samples):
     # The slack undoes the rounding of products such as (2.3 - 1) * 10.
-    return math.floor((k - 1) * n_samples * (1 + 1e-12))
+    return math.floor((float(k) - 1) * n_samples * (1 + 1e-12))
 
 
 def _shares(scores, k):

@@ -187,13 +187,9 @@ def silent_parameters(value):
 
 def check_no_validation(callbacks):
     """Raise for a callback that watches a validation set, which the last training has not."""
-    scores = {
-        bare.name or f"{bare.scoring}"
-        for bare in map(bare_callback, callbacks or ())
-        if _scores_held_out(bare)
-    }
-    for callback in map(bare_callback, callbacks or ()):
-        own = callback() if isinstance(callback, type) else callback
+    every = [_as_instance(callback) for callback in map(bare_callback, callbacks or ())]
+    scores = {copy.copy(own).initialize().name_ for own in every if _scores_held_out(own)}
+    for own in every:
         watched = own.monitor if isinstance(own, EarlyStopping | Checkpoint) else None
         if not isinstance(watched, str):
             continue
@@ -215,10 +211,15 @@ def scorers_of_held_out(callbacks):
         Of the estimator.
     """
     return [
-        callback[0] if _is_named(callback) else type(callback).__name__
+        callback[0] if _is_named(callback) else type(_as_instance(callback)).__name__
         for callback in callbacks or ()
-        if _scores_held_out(bare_callback(callback))
+        if _scores_held_out(_as_instance(bare_callback(callback)))
     ]
+
+
+def _as_instance(callback):
+    """Return a callback, which may be given as a class."""
+    return callback() if isinstance(callback, type) else callback
 
 
 def _scores_held_out(callback):
