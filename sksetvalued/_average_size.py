@@ -12,6 +12,9 @@ FREE_ENTRIES = 1 << 22
 #: ... and afterwards this many times what its length so far would need. Weights to come may be
 #: this many times as large, on average, as those so far.
 SLACK = 2
+#: A threshold without a score above it exceeds the one below by this share of that: shares of
+#: votes are equal but for their rounding, which exported classifiers do in single precision.
+JUST_ABOVE = 2.0**-20
 
 
 def largest_count(share, total):
@@ -28,11 +31,14 @@ def between(upper, lower):
     """Return a number in (lower, upper], the midpoint where there is one.
 
     In their precision, in which scores are compared with it, it is above the lower one too.
+    Without an upper one it is above what rounding in single precision makes of the lower one.
     """
     dtype = np.result_type(lower) if upper is None else np.result_type(upper, lower)
     if upper is None:
-        with np.errstate(under="ignore"):
-            return float(np.nextafter(lower, dtype.type(np.inf)))
+        with np.errstate(under="ignore", over="ignore", invalid="ignore"):
+            following = np.nextafter(lower, dtype.type(np.inf))
+            above = dtype.type(lower + abs(lower) * JUST_ABOVE)
+            return float(above if following < above < np.inf else following)
     if lower == -np.inf:
         return float(upper)
     middle = np.float64(upper) / 2 + np.float64(lower) / 2

@@ -10,11 +10,13 @@ import subprocess
 import sys
 import warnings
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from sklearn.base import clone
 from sklearn.datasets import load_digits, make_multilabel_classification
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -34,6 +36,7 @@ from sksetvalued import (
     to_torch,
 )
 from sksetvalued.deploy import _masks, register_onnx_converters
+from sksetvalued.deploy._pipelines import _RuleOfScores
 from sksetvalued.deploy._rules import rule_module
 from sksetvalued.estimators._marginals import label_proba
 from sksetvalued.operators import sparse_top
@@ -149,6 +152,23 @@ def test_masks_of_rules_are_equal_bit_for_bit(log_scores):
     for rule, scores in rules(log_scores):
         expected = rule.predict_set(scores)
         np.testing.assert_array_equal(rule_module(rule)(torch.from_numpy(scores)), expected, rule)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [PointwiseError(0.1), PointwiseError(0.3), AverageK(1.2, min_size=1), AverageError(0.2)],
+    ids=repr,
+)
+def test_shares_of_votes_may_be_rounded_to_single_precision(rule):
+    """As in the graph of a Pipeline, where sums and thresholds lie on the shares themselves."""
+    rng, differ = np.random.default_rng(0), 0
+    for n_votes in (3, 5, 7, 10):
+        p = rng.multinomial(n_votes, rng.dirichlet(np.ones(5), 300)) / n_votes
+        rule = clone(rule).fit(p, p.argmax(1))
+        with torch.no_grad():
+            sets, _ = _RuleOfScores(SimpleNamespace(rule_=rule))(torch.from_numpy(p).float())
+        differ += (sets.numpy() != rule.predict_set(p)).sum()
+    assert differ == 0
 
 
 @pytest.mark.parametrize(

@@ -196,3 +196,14 @@ def test_every_weight_of_a_loss_acts(clf, acting):
         scores = clf.set_params(**{name: value}).fit(X, y).decision_function(X)
         assert np.abs(scores - default).max() > 1e-4, name
         clf.set_params(**{name: None})
+
+
+def test_a_class_without_a_share_may_score_minus_infinity():
+    scores, target = torch.tensor([[1.0, 0.0, 2.0, -torch.inf]]), torch.tensor([0])
+    scores.requires_grad_()
+    params = {"epsilon": 0.0, "label_smoothing": 0.1}
+    loss = NoisedMixtureLoss(2, prior=[1, 1, 1, 0], **params)(scores, target)
+    known = NoisedMixtureLoss(2, prior=[1, 1, 1], **params)(scores[:, :3], target)
+    torch.testing.assert_close(loss, known)
+    gradients = (torch.autograd.grad(one, scores)[0] for one in (loss, known))
+    torch.testing.assert_close(*gradients)

@@ -126,7 +126,8 @@ def test_threshold_is_the_smallest_fitting_entry_halfway_to_the_next():
         if fitting:
             assert threshold == pytest.approx((min(fitting) + max(others)) / 2, rel=1e-15)
         else:
-            assert max(others) < threshold < max(others) + 1e-12
+            # Above what single precision makes of it.
+            assert max(others) < np.float32(threshold) <= max(others) * (1 + 2e-6)
 
 
 def test_constant_scores_give_empty_sets_rather_than_too_large_ones():

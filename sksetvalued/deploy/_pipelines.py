@@ -25,7 +25,7 @@ from ..estimators import (
     TopKClassifier,
 )
 from ..estimators._deep import DeepEstimator
-from ..rules import AverageError
+from ..rules import AverageError, PointwiseError
 from ._module import dynamic_shapes, to_torch
 from ._rules import rule_module
 
@@ -70,6 +70,9 @@ class _RuleOfScores(nn.Module):
             threshold = self.rule.threshold
             lower = threshold - SINGLE_PRECISION * threshold.abs()
             self.rule.threshold = torch.where(threshold.isfinite(), lower, threshold)
+        if isinstance(model.rule_, PointwiseError):
+            # Sums of shares reach it exactly, and may fall short of it in single precision.
+            self.rule.wanted -= SINGLE_PRECISION
 
     def forward(self, scores):
         scores = scores.double()

@@ -50,7 +50,9 @@ class _Smoothing:
     def _towards_prior(self, scores):
         """Return the cross-entropy between the prior and the scores, of each sample."""
         check_one_each("prior", self.prior, scores)
-        return -(scores.log_softmax(1) @ self.prior.to(scores))
+        prior = self.prior.to(scores)
+        # Of classes without a share the score may be -inf.
+        return -(torch.where(prior > 0, scores.log_softmax(1), 0) @ prior)
 
     @staticmethod
     def _with_prior(supplied):
