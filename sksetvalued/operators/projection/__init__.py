@@ -133,7 +133,8 @@ def sparse_top(scores, k):
     Parameters
     ----------
     scores : Tensor of shape (..., n_classes)
-        Half precision is computed, and returned, in float32.
+        Half precision is computed, and returned, in float32. A class that scores -inf is out; a
+        row with fewer finite scores than `k` gives NaN.
     k : float, or Tensor of shape (...)
         Sum of each row of the result, in [0, n_classes]; not differentiated.
 
