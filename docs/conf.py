@@ -11,6 +11,9 @@ import joblib
 
 import sksetvalued
 
+#: Processes that run the examples; one imports nothing twice.
+jobs = int(os.environ.get("GALLERY_JOBS", min(4, joblib.cpu_count())))
+
 project = "sksetvalued"
 author = "The sksetvalued developers"
 copyright = f"{author}, BSD 3-clause"
@@ -60,7 +63,7 @@ sphinx_gallery_conf = {
     "show_memory": False,
     "download_all_examples": False,
     "abort_on_example_error": False,
-    "parallel": min(4, joblib.cpu_count()),
+    "parallel": jobs > 1 and jobs,
     "remove_config_comments": True,
     "write_computation_times": False,
 }
