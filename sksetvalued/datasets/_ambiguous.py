@@ -35,7 +35,7 @@ def make_ambiguous_classification(
     n_classes : int, default=20
     group_size : int, default=5
         Classes in a group; the last group is smaller when it does not divide `n_classes`.
-    ambiguity : float > 0, default=1.0
+    ambiguity : float >= 1e-300, default=1.0
         Inverse of the distance between the centres of a group, in standard deviations of a
         class: the larger, the more the classes of a group overlap.
     group_separation : float >= 0, default=4.0
@@ -58,7 +58,7 @@ def make_ambiguous_classification(
     Raises
     ------
     ValueError
-        A size below 1, an ambiguity that is not positive, a separation below 0, or weights that
+        A size below 1, an ambiguity below 1e-300, a separation below 0, or weights that
         are not shares.
     TypeError
         Sizes that are no integers, or others that are no numbers.
