@@ -156,7 +156,14 @@ def test_masks_of_rules_are_equal_bit_for_bit(log_scores):
 
 @pytest.mark.parametrize(
     "rule",
-    [PointwiseError(0.1), PointwiseError(0.3), AverageK(1.2, min_size=1), AverageError(0.2)],
+    [
+        PointwiseError(0.1),
+        PointwiseError(0.3),
+        AverageK(1.2, min_size=1),
+        AverageError(0.2),
+        AverageError(0.2, objective="macro", prior=[0.05, 0.1, 0.2, 0.25, 0.4], log_scores=True),
+        AverageError(0.3, coverage="class", interpolation=0.5),
+    ],
     ids=repr,
 )
 def test_shares_of_votes_may_be_rounded_to_single_precision(rule):
@@ -164,10 +171,15 @@ def test_shares_of_votes_may_be_rounded_to_single_precision(rule):
     rng, differ = np.random.default_rng(0), 0
     for n_votes in (3, 5, 7, 10):
         p = rng.multinomial(n_votes, rng.dirichlet(np.ones(5), 300)) / n_votes
-        rule = clone(rule).fit(p, p.argmax(1))
+        with np.errstate(divide="ignore"):
+            scores = np.log(p) if rule.log_scores else p
+        rule = clone(rule).fit(scores, p.argmax(1))
+        forest = SimpleNamespace(
+            rule_=rule, estimator_=None, _score_method=lambda _: "predict_proba"
+        )
         with torch.no_grad():
-            sets, _ = _RuleOfScores(SimpleNamespace(rule_=rule))(torch.from_numpy(p).float())
-        differ += (sets.numpy() != rule.predict_set(p)).sum()
+            sets, _ = _RuleOfScores(forest)(torch.from_numpy(p).float())
+        differ += (sets.numpy() != rule.predict_set(scores)).sum()
     assert differ == 0
 
 

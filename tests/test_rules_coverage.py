@@ -194,7 +194,7 @@ def test_macro_objective_ranks_the_ratio_to_the_prior():
     for coverage in ("micro", "macro"):
         rule = AverageError(0.2, objective="macro", prior=prior, coverage=coverage).fit(p, y)
         plain = AverageError(0.2, coverage=coverage).fit(p / prior, y)
-        assert rule.threshold_ == plain.threshold_
+        np.testing.assert_allclose(rule.threshold_, plain.threshold_, rtol=1e-14)
         np.testing.assert_array_equal(rule.predict_set(p), plain.predict_set(p / prior))
         uniform = AverageError(0.2, objective="macro", prior=np.ones(5), coverage=coverage)
         micro = AverageError(0.2, coverage=coverage).fit(p, y)
@@ -253,7 +253,37 @@ def test_interpolation_of_equal_thresholds_is_that_threshold():
         for log_scores in (False, True):
             scores = np.log(p) if log_scores else p
             params = {"coverage": "class", "interpolation": 0.3, "log_scores": log_scores}
-            assert AverageError(0.1, **params).fit(scores, y).thresholds_[0] == scores[0, 0]
+            rule = AverageError(0.1, **params).fit(scores, y)
+            np.testing.assert_allclose(rule.thresholds_, scores[0], rtol=1e-14, atol=1e-14)
+            assert rule.predict_set(scores).all()
+
+
+@pytest.mark.parametrize("log_scores", [False, True])
+@pytest.mark.parametrize("interpolation", [None, 0.5])
+def test_scores_that_are_equal_but_for_rounding_are_in_sets_together(interpolation, log_scores):
+    """Shares of ten votes over tenths have equal ratios, which fractions tell exactly."""
+    prior = [Fraction(n, 10) for n in (1, 2, 3, 4)]
+    rng = np.random.default_rng(0)
+    votes = rng.multinomial(10, rng.dirichlet(np.ones(4), 400))
+    y = np.array([rng.choice(4, p=row / 10) for row in votes])
+    p = votes / 10
+    scores = np.log(p, out=np.full(p.shape, -np.inf), where=p > 0) if log_scores else p
+    ratios = np.array([[Fraction(int(n), 10) / q for n, q in zip(row, prior)] for row in votes])
+    params = {"objective": "macro", "prior": [float(q) for q in prior], "log_scores": log_scores}
+    if interpolation is not None:
+        params |= {"coverage": "class", "interpolation": interpolation}
+
+    own = ratios[np.arange(len(y)), y]
+
+    def quantile(ratios):
+        return np.sort(ratios)[int(error * (len(ratios) + 1)) - 1]
+
+    for error in np.linspace(0.05, 0.95, 19):
+        thresholds = np.full(4, quantile(own))
+        if interpolation is not None:
+            thresholds = (thresholds + [quantile(own[y == label]) for label in range(4)]) / 2
+        sets = AverageError(error, **params).fit(scores, y).predict_set(scores)
+        np.testing.assert_array_equal(sets, ratios >= thresholds, repr(error))
 
 
 # -- too few samples, streams, parameters ------------------------------------------------

@@ -68,7 +68,8 @@ class _RuleOfScores(nn.Module):
         if isinstance(model.rule_, AverageError):
             # It is a score itself, which single precision may round to below it.
             threshold = self.rule.threshold
-            lower = threshold - SINGLE_PRECISION * threshold.abs()
+            scale = threshold.abs().clamp(min=1) if self.rule.log_scores else threshold.abs()
+            lower = threshold - SINGLE_PRECISION * scale
             self.rule.threshold = torch.where(threshold.isfinite(), lower, threshold)
         if isinstance(model.rule_, PointwiseError):
             # Sums of shares reach it exactly, and may fall short of it in single precision.

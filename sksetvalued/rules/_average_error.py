@@ -14,6 +14,8 @@ from ._conformal import (
     samples_needed,
 )
 
+#: What rounding takes from a score in double precision, at most, as a part of it.
+ROUNDING = 8 * np.finfo(np.float64).eps
 COVERAGES = ("micro", "macro", "class")
 
 
@@ -65,11 +67,11 @@ class AverageError(SetRule):
     ----------
     threshold_ : float
         A class is in the set when its rank score is at least this. -inf, every class, when there
-        are too few calibration samples (a warning says how many are missing). Not with
-        ``coverage="class"``.
+        are too few calibration samples (a warning says how many are missing). Of ratios to a
+        prior it is lower by what rounding may take from one. Not with ``coverage="class"``.
     thresholds_ : ndarray of shape (n_classes,)
         Threshold of each class, with ``coverage="class"``; -inf, in every set, for those of too
-        few samples.
+        few samples. Of ratios to a prior, and where interpolated, lower as above.
     prior_ : ndarray of shape (n_classes,) or None
     n_classes_ : int
     n_samples_seen_ : int
@@ -191,9 +193,14 @@ class AverageError(SetRule):
 
     def _solve(self):
         """Return the threshold, or those of the classes, of the samples seen so far."""
-        error, coverage, interpolation = self._promise
         seen = tuple(np.concatenate(parts) for parts in zip(*self._seen))
         self._warn_if_too_few(seen[1], seen[2])
+        threshold = self._quantile(seen)
+        one_of_them = self.prior_ is None and self._promise[2] in (None, 0, 1)
+        return threshold if one_of_them else self._reached(threshold)
+
+    def _quantile(self, seen):
+        error, coverage, interpolation = self._promise
         if coverage == "macro":
             return macro_threshold(*seen, error, self.n_classes_)
         common = conformal_threshold(seen[0], seen[2], error)
@@ -207,13 +214,16 @@ class AverageError(SetRule):
     def _interpolated(self, thresholds, common, share):
         if self._log_scores:
             with np.errstate(divide="ignore"):
-                between = np.logaddexp(np.log(share) + thresholds, np.log(1 - share) + common)
-        else:
-            thresholds, common = np.maximum(thresholds, 0), max(common, 0)
-            between = share * thresholds + (1 - share) * common
-        # Rounding would lose the sample that two equal thresholds are at.
-        low, high = np.minimum(thresholds, common), np.maximum(thresholds, common)
-        return np.clip(between, low, high)
+                return np.logaddexp(np.log(share) + thresholds, np.log(1 - share) + common)
+        return share * np.maximum(thresholds, 0) + (1 - share) * max(common, 0)
+
+    def _reached(self, threshold):
+        """Return what scores reach that would fall short of a threshold by rounding alone.
+
+        Such as shares of votes, over priors or halfway between two others.
+        """
+        scale = np.maximum(np.abs(threshold), 1) if self._log_scores else np.abs(threshold)
+        return threshold - np.where(np.isinf(threshold), 0, ROUNDING * scale)
 
     def _warn_if_too_few(self, y, weight):
         error, coverage, interpolation = self._promise
