@@ -51,6 +51,16 @@ def check_real(name, value, interval, hint="", also=""):
         raise ValueError(f"{name} must lie in {interval}, got {value}{hint and '; '}{hint}.")
 
 
+def check_option(name, value, options, also=""):
+    """Raise unless `value` is one of some strings, or None where that is among them.
+
+    `also` says what more is to be known of the options.
+    """
+    known = value in options if isinstance(value, str) else value is None and None in options
+    if not known:
+        raise ValueError(f"{name} must be one of {options}{also}, got {value!r:.80}.")
+
+
 def check_number(name, value, low, inclusive):
     """Raise unless `value` is a number of single precision, at least (or above) `low`."""
     if not isinstance(value, int | float | np.number) or isinstance(value, bool):

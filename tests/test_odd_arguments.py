@@ -581,3 +581,15 @@ def test_indicators_are_told_the_classifier_for_them():
 def test_parameters_of_no_estimator_are_told_their_place(name, remedy):
     with pytest.raises(ValueError, match=f"{name} is no parameter of TopKClassifier.*{remedy}"):
         TopKClassifier().set_params(**{name: 1})
+
+
+def test_options_are_strings_not_arrays_of_them():
+    scores, value = np.eye(3), np.array(["micro", "macro"])
+    for name, use in {
+        "average": lambda: top_k_accuracy_score([0, 1, 2], scores, k=1, average=value),
+        "objective": lambda: TopK(1, objective=value).fit(scores),
+        "coverage": lambda: AverageError(0.1, coverage=value).fit(scores, [0, 1, 2]),
+        "reduction": lambda: LogitAdjustedLoss([1, 2, 3], reduction=value),
+    }.items():
+        with pytest.raises(ValueError, match=rf"{name} must be one of \('m.*got .*micro"):
+            use()

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from .._checks import check_option
+
 SPLITS = ("train", "val", "test")
 ARCHIVE_FOLDER = "plantnet_300K"
 METADATA = "plantnet300K_metadata.json"
@@ -55,8 +57,7 @@ def load_plantnet300k(root, split="train"):
     >>> from sksetvalued.datasets import load_plantnet300k
     >>> paths, y, species_names = load_plantnet300k("plantnet_300K", "val")  # doctest: +SKIP
     """
-    if split not in SPLITS:
-        raise ValueError(f"split must be one of {SPLITS}, got {split!r}.")
+    check_option("split", split, SPLITS)
     root = _archive_folder(Path(root))
     folder = root / "images" / split
     if not folder.is_dir():

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .._checks import check_number, check_positive_integer
+from .._checks import check_number, check_option, check_positive_integer
 from .._randomness import as_generator
 from ..operators._checks import own_scores
 from ..operators._dispatch import is_eager
@@ -266,10 +266,7 @@ class AverageKLoss(SetLoss, name="two_head"):
         self.k = k
         check_number("alpha", alpha, 0, inclusive=True)
         self.alpha = alpha
-        if ranking_head not in ("proposal", "multi_label"):
-            raise ValueError(
-                f'ranking_head must be "proposal" or "multi_label", got {ranking_head!r}.'
-            )
+        check_option("ranking_head", ranking_head, ("proposal", "multi_label"))
         self.ranking_head = ranking_head
 
     def scores(self, output):

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .._checks import LARGEST, SMALLEST, check_class_counts
+from .._checks import LARGEST, SMALLEST, check_class_counts, check_option
 from .._signatures import parameters_of
 from ..operators._dispatch import is_eager
 from ..operators._precision import at_least_float32, without_autocast
@@ -31,8 +31,7 @@ LOSSES = {}
 
 def check_reduction(reduction):
     """Raise ValueError unless `reduction` is one that torch knows."""
-    if reduction not in REDUCTIONS:
-        raise ValueError(f"reduction must be one of {REDUCTIONS}, got {reduction!r}.")
+    check_option("reduction", reduction, REDUCTIONS)
 
 
 def check_scores(input):

@@ -2,7 +2,7 @@
 
 import torch
 
-from .._checks import check_number, check_positive_integer
+from .._checks import check_number, check_option, check_positive_integer
 from .._randomness import OwnGenerator
 from ..operators._margins import margins_of
 from ..operators.noised import check_noise, noised_hinge
@@ -97,11 +97,8 @@ class NoisedTopKHingeLoss(_TopKLoss, name="noised_hinge"):
         check_number("epsilon", epsilon, 0, inclusive=True)
         check_positive_integer("n_noise_samples", n_noise_samples)
         check_number("scale", scale, 0, inclusive=False)
-        if not isinstance(noise, str) or noise not in ("independent", "shared"):
-            raise ValueError(
-                f'noise must be "independent" or "shared", got {noise!r:.50}; the function also '
-                "takes normals, as a tensor."
-            )
+        also = " (tensors of normals are for the function)"
+        check_option("noise", noise, ("independent", "shared"), also)
         if (class_counts is None) != (max_margin is None):
             raise ValueError(
                 "class_counts and max_margin go together: give both for class margins, or neither "

@@ -3,7 +3,7 @@
 import numpy as np
 
 from .._average_size import AverageSizeSelector
-from .._checks import check_integer
+from .._checks import check_integer, check_option
 from .._masks import row_blocks, row_counts
 from .._predict import set_scores, unwrap
 from .._validation import check_weights
@@ -264,8 +264,7 @@ def coverage_shares(y_true, average, weight=None):
     shares : ndarray of shape (n_samples,)
         Of sum 1.
     """
-    if average not in ("micro", "macro"):
-        raise ValueError(f"average must be 'micro' or 'macro', got {average!r}.")
+    check_option("average", average, ("micro", "macro"))
     weight = np.ones(len(y_true)) if weight is None else weight
     if average == "micro":
         return weight / weight.sum()

@@ -5,7 +5,7 @@ from scipy import stats
 from sklearn.exceptions import UndefinedMetricWarning
 
 from .._arrays import plain_labels
-from .._checks import check_real
+from .._checks import check_option, check_real
 from .._sets import in_set
 from .._warnings import warn_caller
 from ._inputs import labels_and_sets
@@ -166,10 +166,8 @@ def check_level(level):
 
 def _check(average, level, method):
     check_level(level)
-    if average not in AVERAGES:
-        raise ValueError(f"average must be one of {AVERAGES}, got {average!r}.")
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {METHODS}, got {method!r}.")
+    check_option("average", average, AVERAGES)
+    check_option("method", method, METHODS)
     if method == "dkw" and average == "macro":
         raise ValueError(
             "method='dkw' is for coverage over samples, not for average='macro': use 'wilson', or "

@@ -5,6 +5,7 @@ from sklearn.exceptions import UndefinedMetricWarning
 
 from .._arrays import as_numbers
 from .._average_size import average_size_threshold
+from .._checks import check_option
 from .._masks import ceil_to_dtype, row_blocks, top_k_mask
 from .._sets import in_set, set_sizes
 from .._validation import check_average_k, check_score_array, check_top_k, check_weights
@@ -291,11 +292,10 @@ def _class_coverage(hits, y_true, sample_weight):
 
 def _average(hits, y_true, columns, labels, average, sample_weight):
     """Reduce hits to a micro or macro average, or to one value per label."""
+    check_option("average", average, AVERAGES)
     weight = check_weights(sample_weight, len(hits))
     if average == "micro":
         return float(np.average(hits, weights=weight))
-    if average not in AVERAGES:
-        raise ValueError(f"average must be one of {AVERAGES}, got {average!r}.")
     if average == "macro":
         return float(np.mean(_class_coverage(hits, y_true, weight)[1]))
     known = columns >= 0

@@ -3,7 +3,7 @@
 import numpy as np
 
 from .._arrays import plain_labels
-from .._checks import check_real
+from .._checks import check_option, check_real
 from .._predict import predict_set, unwrap
 from .._sets import in_set, set_sizes
 from ._inputs import labels_and_sets
@@ -135,8 +135,7 @@ class SetReport:
         report : SetReport
         """
         check_level(level)
-        if method not in ("wilson", "clopper-pearson"):
-            raise ValueError(f"method must be 'wilson' or 'clopper-pearson', got {method!r}.")
+        check_option("method", method, ("wilson", "clopper-pearson"))
         if expected_size is not None:
             _check_expected(expected_size)
         y_true, columns, labels, y_set = labels_and_sets(y_true, y_set, labels)

@@ -3,6 +3,7 @@
 from sklearn import get_config
 from sklearn.utils.metadata_routing import MetadataRequest
 
+from .._checks import check_option
 from .._predict import predict_set, set_scores, unwrap
 from .._validation import check_average_k, check_top_k
 from ._inputs import scores_of_predict
@@ -278,9 +279,5 @@ def set_size_scorer():
 
 
 def _check_average(average):
-    if average not in AVERAGES[:2]:
-        raise ValueError(
-            f"average must be one of {AVERAGES[:2]} in a scorer, which returns one number, got "
-            f"{average!r}."
-        )
+    check_option("average", average, AVERAGES[:2], " in a scorer, which returns one number")
     return average

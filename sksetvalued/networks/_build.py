@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from .._checks import LARGEST, SMALLEST
+from .._checks import LARGEST, SMALLEST, check_option
 from ..inputs import WIDE, ChannelStatistics, ColumnStatistics
 from ._backbones import MLP
 from ._heads import HEADS
@@ -76,8 +76,7 @@ def build_network(
     >>> network = build_network(None, None, None, (3, 32, 32), 5, head="two_head")
     >>> scores, proposal_scores = network(torch.zeros(3, 3, 32, 32, dtype=torch.uint8))
     """
-    if head not in HEADS:
-        raise ValueError(f"head must be one of {sorted(HEADS)}, got {head!r}.")
+    check_option("head", head, tuple(HEADS))
     if weights is not None and not isinstance(weights, str | os.PathLike):
         raise TypeError(f"weights must be None, a name or a path, got {weights!r}.")
     params = dict(backbone_params or {})

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .._checks import check_real
+from .._checks import check_option, check_real
 from .._masks import threshold_mask
 from .._warnings import warn_caller
 from ._base import SetRule, check_error
@@ -146,8 +146,7 @@ class AverageError(SetRule):
 
     def _check_params(self, n_classes):
         check_error(self.error)
-        if self.coverage not in COVERAGES:
-            raise ValueError(f"coverage must be one of {COVERAGES}, got {self.coverage!r}.")
+        check_option("coverage", self.coverage, COVERAGES)
         if self.interpolation is not None:
             self._check_interpolation()
 

@@ -5,7 +5,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from .._arrays import as_array, as_numbers
-from .._checks import check_in_order, check_integer, check_real
+from .._checks import check_in_order, check_integer, check_option, check_real
 from .._masks import row_blocks
 from .._sets import SetMask, set_sizes
 from .._validation import (
@@ -356,8 +356,7 @@ class SetRule(BaseEstimator):
         return y_score - prior if self._log_scores else y_score / prior
 
     def _set_prior(self, n_classes, y, sample_weight):
-        if self.objective not in OBJECTIVES:
-            raise ValueError(f"objective must be one of {OBJECTIVES}, got {self.objective!r}.")
+        check_option("objective", self.objective, OBJECTIVES)
         self.prior_ = None
         if self.objective == "macro":
             self.prior_ = class_prior(self.prior, n_classes, y, sample_weight)

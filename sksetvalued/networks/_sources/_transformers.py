@@ -7,6 +7,7 @@ import os
 import torch
 from torch import nn
 
+from ..._checks import check_option
 from ..._randomness import in_single_precision
 from .._weights import load_weights
 from ._base import (
@@ -143,10 +144,7 @@ class Pooled(nn.Module):
 def _separate(params):
     """Return the values of a configuration, and the pooling."""
     pooling = params.get("pooling", "mean")
-    if pooling not in POOLINGS:
-        raise ValueError(
-            f"backbone_params={params!r}: pooling must be one of {POOLINGS}, got {pooling!r}."
-        )
+    check_option(f"backbone_params={params!r}: pooling", pooling, POOLINGS)
     return {k: v for k, v in params.items() if k != "pooling"}, pooling
 
 
