@@ -221,3 +221,27 @@ def test_the_columns_of_an_earlier_table_are_forgotten():
         clf = classifier().fit(pd.DataFrame(table, columns=["r", "g", "b"]), Y).fit(X, y)
         assert not hasattr(clf, "feature_names_in_")
         assert getattr(clf, "n_features_in_", None) == n_features
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        (torch.zeros(5), torch.zeros(5)),  # would be an image of two rows
+        (torch.tensor(0.5), torch.tensor(1)),  # would be a table of two columns
+        (np.array([0.5]), np.array([1])),
+        ([0.5, 0.1], 1),
+        [[0.5, 0.1], 1],
+        ({"a": 0.5}, 1),
+        ("a.png", 1),
+    ],
+    ids=repr,
+)
+def test_lists_of_samples_with_their_labels_are_refused(item):
+    """As slices of a Dataset are: the labels would be among the features."""
+    with pytest.raises(TypeError, match="samples with their labels.*SliceDataset"):
+        input_kind([item] * 3)
+
+
+@pytest.mark.parametrize("row", [(0.5, 1), ("0.5", "1"), (None, np.float32(1)), [0.5, 1.0]])
+def test_rows_of_two_numbers_are_a_table(row):
+    assert input_kind([row] * 3) == "table"

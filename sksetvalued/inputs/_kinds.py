@@ -118,7 +118,7 @@ def _kind_of_sample(sample):
         return "path"
     if isinstance(sample, (list, tuple)):
         # The rows of an image, and the values of a row, are alike.
-        if len({_n_dims(part) for part in sample}) > 1:
+        if len({_n_dims(part) for part in sample}) > 1 or _is_pair(sample):
             raise TypeError(
                 "X is a list of samples with their labels, as scikit-learn makes it by slicing "
                 "a torch Dataset. For searches and cross-validation pass skorch's "
@@ -130,7 +130,14 @@ def _kind_of_sample(sample):
 
 
 def _n_dims(value):
-    return 3 if hasattr(value, "getbands") else getattr(value, "ndim", 0)
+    if hasattr(value, "getbands"):
+        return 3
+    return getattr(value, "ndim", int(isinstance(value, list | tuple | Mapping)))
+
+
+def _is_pair(sample):
+    """Return whether a sample is an item (x, y) of a Dataset, rather than a row of two numbers."""
+    return isinstance(sample, tuple) and len(sample) == 2 and not all(map(_is_number, sample))
 
 
 def _holds_paths(X):
@@ -167,11 +174,13 @@ def _check_string(value):
         )
 
 
-def _is_number(text):
-    try:
-        float(text)
-    except ValueError:
+def _is_number(value):
+    if isinstance(value, torch.Tensor | np.ndarray):
         return False
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return value is None
     return True
 
 
