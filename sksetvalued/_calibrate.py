@@ -279,7 +279,9 @@ def cross_val_predict_set(model, X, y, *, groups=None, cv=None, n_jobs=None, par
         raise TypeError(f"params must be a dict of arguments of fit, or None, got {params!r}.")
     several = has_several_labels(y)
     if several:
-        classes = encode_label_sets(y)[1]
+        _, classes, form = encode_label_sets(y)
+        # Lists of one length, which a fold may hold alone, would be rows of an indicator.
+        y = [set(labels) for labels in y] if form == "sets" else y
         X, y = indexable(with_rows(X), y)
     else:
         X, y = indexable(with_rows(X), as_labels(y, "y", warn=True))

@@ -45,7 +45,7 @@ EXPECTED_FAILURES = {
 
 
 @parametrize_with_checks(
-    [SparseTopClassifier(max_epochs=15, lr=5e-3)],
+    [SparseTopClassifier(max_epochs=4, lr=2e-2)],
     expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
 )
 def test_scikit_learn_checks(estimator, check):
@@ -97,7 +97,7 @@ def test_learns_labels_that_are_half_spaces(loss, size):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(900, 5))
     Y = (X @ rng.normal(size=(5, 6)) > 1).astype(int)
-    clf = quick(loss=loss, size=size, max_epochs=30, lr=4e-3).fit(X[:600], Y[:600])
+    clf = quick(loss=loss, size=size, max_epochs=16, lr=1e-2).fit(X[:600], Y[:600])
     score = f1_score(Y[600:], clf.predict(X[600:]), average="micro")
     # The share of a label, unlike its probability, also depends on which others there are.
     assert score > (0.75 if (size, loss) == ("threshold", "sparsemax") else 0.85)
@@ -136,7 +136,7 @@ def test_samples_without_labels_teach_the_size():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(600, 4))
     Y = np.eye(4, dtype=int)[X.argmax(1)] * (X.max(1) > 1)[:, None]
-    clf = quick(max_epochs=60).fit(X[:400], Y[:400])
+    clf = quick(max_epochs=15, lr=2e-2).fit(X[:400], Y[:400])
     size = clf.predict(X[400:]).sum(1)
     assert set(size) == {0, 1}
     assert np.mean(size == Y[400:].sum(1)) > 0.85
@@ -466,7 +466,7 @@ class TestOneThreshold:
         X = rng.normal(size=(1000, 8))
         planted = X @ rng.normal(size=(8, 6))
         Y = (planted > np.quantile(planted, 1 - average / 6)).astype(int)
-        clf = quick(loss=loss, max_epochs=40, lr=4e-3).fit(X[:600], Y[:600])
+        clf = quick(loss=loss, max_epochs=20, lr=1e-2).fit(X[:600], Y[:600])
         predicted = f1_score(Y[600:], clf.predict(X[600:]), average="micro")
         clf.set_params(size="threshold").calibrate(X[600:])
         sets = clf.predict(X[600:])
@@ -730,13 +730,13 @@ def test_integer_weights_repeat_rows(data):
 def test_the_length_is_found_on_held_out_samples_and_all_are_trained_on(data, form, size):
     X, Y = data
     y = Y if form == "sets" else Y.argmax(1)
-    clf = quick(max_epochs="auto", lr=1e-2, size=size).fit(X, y)
+    clf = quick(max_epochs="auto", lr=1e-2, patience=4, size=size).fit(X, y)
     assert 1 < clf.n_iter_ < 100
-    explicit = clone(clf).set_params(max_epochs=clf.n_iter_).fit(X, y)
+    explicit = clone(clf).set_params(max_epochs=clf.n_iter_, patience=None).fit(X, y)
     np.testing.assert_array_equal(clf.decision_function(X), explicit.decision_function(X))
     np.testing.assert_array_equal(clf.predict(X), explicit.predict(X))
     # A fit that goes on takes as many epochs again.
-    clf.set_params(warm_start=True).fit(X, y)
+    clf.set_params(warm_start=True, patience=None).fit(X, y)
     assert clf.n_iter_ == 2 * explicit.n_iter_
 
 
@@ -847,11 +847,13 @@ def test_datasets_bring_label_sets(kind):
 
     sets = [kind(labels) for labels in ([0], [1, 2], [2], [0, 1, 2])]
     samples = torch.randn(4, 3)
-    clf = quick(max_epochs=1).fit(Labelled(zip(samples, sets, strict=True)))
+    here = {"iterator_train__num_workers": 0}
+    clf = quick(max_epochs=1, net_params=here).fit(Labelled(zip(samples, sets, strict=True)))
     given = quick(max_epochs=1).fit(samples, sets)
     assert clf.classes_.tolist() == given.classes_.tolist()
     assert clf.class_counts_.tolist() == [2, 2, 3]
-    pairs = quick(max_epochs=1).fit(Labelled((x, kind([0, 1])) for x in samples))
+    pairs = Labelled((x, kind([0, 1])) for x in samples)
+    pairs = quick(max_epochs=1, net_params=here).fit(pairs)
     # As in scikit-learn, numbers of one length are the rows of an indicator.
     assert pairs.average_size_ == (1 if kind in (list, torch.tensor) else 2)
 
@@ -1173,3 +1175,46 @@ def test_a_score_of_other_labels_is_warned_of(data):
     with pytest.warns(UserWarning, match="no label that was trained on"):
         clf.score(X[:2], [{"a"}, set()])
     assert clf.score(X[:2], [{clf.classes_[0], 99}, {99}]) == 0
+
+
+class TestLists:
+    """Lists of numbers are rows of an indicator or label sets, whichever they are as a whole."""
+
+    X = np.random.default_rng(0).normal(size=(120, 3)).astype(np.float32)
+
+    def test_folds_read_them_as_the_whole(self):
+        lists = [[2], [0]] * 30 + [[0, 1], [1, 0]] * 30
+        as_lists, as_sets = (
+            cross_val_predict_set(quick(), self.X, y, cv=2) for y in (lists, list(map(set, lists)))
+        )
+        np.testing.assert_array_equal(as_lists, as_sets)
+
+    def test_a_model_of_label_sets_reads_them_as_such(self):
+        clf = quick().fit(self.X, [[0], [1], [0, 1, 2]] * 40)
+        lists = [[0, 1], [1, 0]] * 60
+        assert clf.score(self.X, lists) == clf.score(self.X, list(map(set, lists)))
+        assert clf.score(self.X, [[1]] * 120) == clf.score(self.X, [1] * 120)
+        clf.partial_fit(self.X, [[0, 1], [1, 2]] * 60)
+        np.testing.assert_array_equal(clf.class_counts_, [140, 200, 100])
+        rows = [[0, 1, 0]] * 120
+        assert clf.score(self.X, rows) == clf.score(self.X, np.array(rows))
+
+
+def test_scores_of_targets_in_another_form_are_refused(data):
+    X, Y = data
+    clf = quick(max_epochs=1).fit(X, Y)
+    with pytest.raises(ValueError, match="fitted on a set of labels per sample; give"):
+        clf.score(X, Y[:, 0])
+    clf.fit(X, Y[:, 0])
+    for y in (Y, [{0}] * len(Y)):
+        with pytest.raises(ValueError, match="fitted on one label per sample; give"):
+            clf.score(X, y)
+    with pytest.raises(ValueError, match="requires y to be passed"):
+        clf.score(X, None)
+
+
+def test_larger_sets_than_those_of_the_first_fit_are_warned_of(data):
+    X = data[0][:60]
+    clf = quick(max_epochs=1, warm_start=True).fit(X, [{0}, {1}] * 30)
+    with pytest.warns(UserWarning, match="has 2 labels, but at most 1 are predicted.*fit anew"):
+        clf.fit(X, [{0, 1}] * 60)

@@ -13,7 +13,7 @@ from ..inputs import SparseInputs, Stream
 from ..training import HELD_OUT, TrainingSet
 from ._deep import DeepEstimator
 from ._length import SearchedLength
-from ._targets import as_label_names, encode_label_sets
+from ._targets import as_label_names, encode_label_sets, has_several_labels
 
 #: Labels of a sample that a training in pieces provides for, at least.
 MOST_IN_PIECE = 16
@@ -64,6 +64,8 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
             if resume is None:
                 self.largest_size_ = int(np.diff(y.indptr).max())
                 self._draw_seed()
+            else:
+                self._warn_of_larger(y, "the first fit had few: fit anew")
             self._count(y, weight, anew=True)
             target = {"y": [y.data, y.indices, y.indptr], "sample_weight": weight}
             kept = self._begin_fit(inputs, target, resume, checkpoint)
@@ -120,12 +122,9 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
                 largest = max(2 * np.diff(y.indptr).max(), MOST_IN_PIECE)
                 self.largest_size_ = int(min(largest, y.shape[1]))
                 self._draw_seed()
-            elif self.size == "predicted" and np.diff(y.indptr).max() > self.largest_size_:
-                warn_caller(
-                    f"a sample has {np.diff(y.indptr).max()} labels, but at most "
-                    f"{self.largest_size_} are predicted, as the first piece had few: use "
-                    "size='threshold', or begin with a piece of samples of as many labels.",
-                )
+            else:
+                remedy = "use size='threshold', or begin with a piece of samples of as many labels"
+                self._warn_of_larger(y, f"the first piece had few: {remedy}")
             self._count(y, weight, anew=first)
             target = {"y": [y.data, y.indices, y.indptr], "sample_weight": weight}
             self._begin_fit(inputs, target, "partial_fit")
@@ -155,9 +154,13 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
         score : float
         """
         check_is_fitted(self)
+        self._check_passed(y)
         if self._form == "single":
+            self._check_form("sets" if has_several_labels(y) else "single")
             return super().score(X, y, sample_weight)
-        y, _, _ = encode_label_sets(y, self.classes_, extend=True)
+        y, _, form = encode_label_sets(y, self.classes_, extend=True, sets=self._form == "sets")
+        if self._form != "sets":  # where one label is a set of one
+            self._check_form(form)
         if y.nnz and y.indices.min() >= len(self.classes_):
             warn_caller(
                 "y holds no label that was trained on, as classes_ has them: "
@@ -166,6 +169,14 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
         predicted = sp.csr_array(self.predict(X))
         predicted.resize(predicted.shape[0], y.shape[1])
         return accuracy_score(y, predicted, sample_weight=sample_weight)
+
+    def _warn_of_larger(self, y, reason):
+        largest = np.diff(y.indptr).max()
+        if self.size == "predicted" and largest > self.largest_size_:
+            warn_caller(
+                f"a sample has {largest} labels, but at most {self.largest_size_} are predicted, "
+                f"as {reason}.",
+            )
 
     def _check_data(self, X, y, sample_weight, first, classes=None, partial=False):
         """Return the inputs, the indicator and the weights, without samples of weight zero.
@@ -180,11 +191,9 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
         inputs = self._check_inputs(X, first, training=True)
         if y is None and inputs.kind == "dataset":
             y = inputs.targets()
-        if y is None:
-            raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None."
-            )
-        y, known, form = encode_label_sets(y, None if first else self.classes_, classes)
+        self._check_passed(y)
+        sets = not first and self._form == "sets"
+        y, known, form = encode_label_sets(y, None if first else self.classes_, classes, sets=sets)
         check_consistent_length(np.empty(len(inputs)), y)
         inputs, y, weight = self._without_weightless(inputs, y, sample_weight, first)
         if not first:
@@ -198,6 +207,12 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
             self._check_targets(y, known)
             self.classes_, self._form = known, form
         return inputs, y, weight
+
+    def _check_passed(self, y):
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None."
+            )
 
     def _check_targets(self, y, classes):
         """Raise unless there is something to learn."""
@@ -215,7 +230,7 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
             raise ValueError(
                 f"{type(self).__name__} was first fitted on "
                 f"{'one label' if self._form == 'single' else 'a set of labels'} per sample; "
-                "go on with targets of that form, or fit anew."
+                "give targets of that form, or fit anew."
             )
 
     def _count(self, y, weight, anew):

@@ -26,7 +26,7 @@ NO_LABEL_SETS = str | bytes | Mapping
 ROWS = set | frozenset | list | tuple | np.ndarray
 
 
-def encode_label_sets(y, classes=None, given=None, extend=False):
+def encode_label_sets(y, classes=None, given=None, extend=False, sets=False):
     """Return targets as a sparse indicator, with their labels and their form.
 
     Parameters
@@ -41,6 +41,9 @@ def encode_label_sets(y, classes=None, given=None, extend=False):
     extend : bool, default=False
         Whether label sets may hold other labels than the known ones, each of which gets a column
         after theirs.
+    sets : bool, default=False
+        Whether lists of numbers of one length are label sets too, unless they can be the rows of
+        an indicator of the known labels.
 
     Returns
     -------
@@ -52,7 +55,7 @@ def encode_label_sets(y, classes=None, given=None, extend=False):
     if sp.issparse(y):
         return *_arrange(_from_indicator(sp.csr_array(y)), None, classes, given), "sparse"
     y = _with_plain_rows(y)
-    are_sets = _are_label_sets(y)
+    are_sets = _are_label_sets(y) or (sets and not _may_be_rows(y, len(classes)))
     if not are_sets:
         check_strings(y, "y")
         names = names_of_columns(y)
@@ -129,6 +132,13 @@ def _are_label_sets(y):
         return any(of_rows)  # those that miss a row are named
     several = len({len(e) for e in y}) > 1
     return several or any(np.asarray(e).dtype.kind not in "biuf" for e in y)
+
+
+def _may_be_rows(y, n_classes):
+    """Return whether y is no list, or one of rows of zeros and ones of so many classes."""
+    if not (isinstance(y, list) and all(isinstance(e, list | tuple | np.ndarray) for e in y)):
+        return True
+    return all(len(e) == n_classes and np.isin(e, (0, 1)).all() for e in y)
 
 
 def _from_indicator(y):
