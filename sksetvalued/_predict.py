@@ -211,7 +211,7 @@ def class_scores(model, X, method=None):
     A one-dimensional decision function s of a binary classifier becomes the columns (-s, s).
     """
     method = score_method(model) if method is None else method
-    classes = model.classes_
+    classes = one_label_each(model)
     own = _that_decides(model)
     pairs = getattr(own, "decision_function_shape", None) == "ovo"
     if pairs and method == "decision_function" and len(classes) > 2:
@@ -222,10 +222,7 @@ def class_scores(model, X, method=None):
         )
     y_score = getattr(model, method)(X)
     if isinstance(y_score, list) or np.ndim(y_score) > 2:
-        raise ValueError(
-            f"{type(model).__name__} has several outputs; set-valued classification has one "
-            "label per sample. Fit one model per output."
-        )
+        _refuse_outputs(model)
     y_score = np.asarray(y_score)
     if y_score.ndim == 1:
         y_score = np.column_stack([-y_score, y_score])
@@ -235,7 +232,22 @@ def class_scores(model, X, method=None):
             f"{len(classes)} classes. Scores per class are needed: e.g. set "
             "decision_function_shape='ovr'."
         )
-    return y_score, np.asarray(classes)
+    return y_score, classes
+
+
+def one_label_each(model):
+    """Return the classes of a fitted classifier; raise where it has some for each output."""
+    classes = model.classes_
+    if isinstance(classes, list) and any(np.ndim(part) for part in classes):
+        _refuse_outputs(model)
+    return np.asarray(classes)
+
+
+def _refuse_outputs(model):
+    raise ValueError(
+        f"{type(model).__name__} has several outputs; set-valued classification has one "
+        "label per sample. Fit one model per output."
+    )
 
 
 def _that_decides(model):

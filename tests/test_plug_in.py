@@ -39,6 +39,7 @@ from sklearn.model_selection import (
     ShuffleSplit,
     StratifiedKFold,
 )
+from sklearn.multioutput import ClassifierChain
 from sklearn.naive_bayes import GaussianNB, MultinomialNB
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -920,3 +921,15 @@ def test_a_column_of_labels_is_warned_of_where_it_is_passed():
     with pytest.warns(DataConversionWarning, match="column-vector y") as caught:
         PlugInClassifier(GaussianNB(), TopK(1), cv=2).fit(X, y[:, None])
     assert {warning.filename for warning in caught} == {__file__}
+
+
+def test_classes_of_several_outputs_are_refused():
+    Y = np.random.default_rng(0).integers(0, 2, (40, 3))
+    X = np.random.default_rng(1).normal(size=(40, 2))
+    chain = ClassifierChain(LogisticRegression()).fit(X, Y)
+    for use in (
+        lambda: PlugInClassifier(chain, AverageK(2), cv="prefit").fit(X),
+        lambda: set_scores(chain, X),
+    ):
+        with pytest.raises(ValueError, match="ClassifierChain has several outputs"):
+            use()

@@ -24,7 +24,14 @@ from sklearn.utils.validation import (
 )
 
 from .._arrays import as_labels, check_comparable, check_discrete, plain_labels, positions
-from .._predict import SCORE_METHODS, class_scores, labels_of_sets, score_method, unwrap
+from .._predict import (
+    SCORE_METHODS,
+    class_scores,
+    labels_of_sets,
+    one_label_each,
+    score_method,
+    unwrap,
+)
 from .._sets import sets_of
 from .._validation import changed_parameters, check_weights, undone_if_raised
 from .._warnings import warn_caller
@@ -750,7 +757,7 @@ def _classes_of(estimator):
             f"estimator must be a classifier, but {type(estimator).__name__} has no classes_ "
             "after fit."
         )
-    return np.asarray(estimator.classes_)
+    return one_label_each(estimator)
 
 
 def _average_size(rule, parts, weight):
