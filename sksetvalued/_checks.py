@@ -85,9 +85,25 @@ def decoded_path(path):
         raise TypeError(f"path must be a string or a path, got {path!r}.") from error
 
 
-def check_in_order(values, name):
-    """Raise if values come with names in another order than that of sorted classes."""
+def check_in_order(values, name, classes=None, of="classes"):
+    """Raise if values come with names in another order than that of the classes.
+
+    These are sorted if they are not given; `of` is what their parameter is called.
+    """
     index = getattr(values, "index", None)
+    # Not the numbers that a Series has by itself.
+    named = hasattr(index, "tolist") and type(index).__name__ != "RangeIndex"
+    if classes is not None and named:
+        names, given = classes.tolist(), index.tolist()
+        same = len(names) == len(given) and set(names) == set(given)
+        if same and names != given:
+            remedy = "sort_index()" if names == sorted(names) else f"loc[{of}]"
+            raise ValueError(
+                f"{name} must be in the order of {of}, but its index is {given[:5]}, and {of} "
+                f"are {names[:5]}: pass {name}.{remedy}."
+            )
+        if same:
+            return
     if hasattr(index, "is_monotonic_increasing") and not index.is_monotonic_increasing:
         raise ValueError(
             f"{name} must be in the order of the classes, but its index {index[:5].tolist()} is "

@@ -358,3 +358,17 @@ def test_the_band_is_that_of_all_sizes_at_once():
 def test_labels_of_other_samples_are_refused_by_the_histogram():
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         SetSizeDisplay.from_predictions([0], np.eye(3, dtype=bool))
+
+
+def test_histograms_of_several_numbers_of_classes_share_a_plain_label():
+    for sizes in ((3, 5), (5, 3)):
+        ax = None
+        for n in sizes:
+            ax = SetSizeDisplay.from_predictions(None, np.eye(n, dtype=bool), ax=ax).ax_
+        assert ax.get_xlabel() == "Set size (classes)"
+
+
+def test_a_curve_of_one_size_is_seen():
+    display = CoverageSizeDisplay.from_predictions([0, 1, 2], np.ones((3, 3)))
+    assert len(display.average_sizes) == 1
+    assert display.lines_[0].get_marker() == "o"

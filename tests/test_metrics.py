@@ -9,6 +9,8 @@ from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import top_k_accuracy_score as sklearn_top_k
 
 from sksetvalued.metrics import (
+    SetReport,
+    SetSizeDisplay,
     average_k_accuracy_score,
     average_k_threshold,
     average_set_size,
@@ -349,6 +351,23 @@ def test_counts_in_another_order_than_the_columns_are_refused():
         shot_coverage_score(["a", "b", "c"], y_set, class_counts=counts)
     result = shot_coverage_score(["a", "b", "c"], y_set, class_counts=counts.sort_index())
     assert result == {"few": 1.0, "medium": 1.0, "many": 1.0}
+
+
+def test_counts_are_in_the_order_of_the_labels_that_are_given():
+    counts, labels = pd.Series([5, 300, 50], index=list("cab")), list("cab")
+    y_true, y_set = ["c", "a", "b", "b"], np.eye(3, dtype=bool)[[0, 0, 2, 0]]
+    params = {"labels": labels}
+    result = shot_coverage_score(y_true, y_set, class_counts=counts, **params)
+    assert result == {"few": 1.0, "medium": 0.5, "many": 0.0}
+    for use in (shot_coverage_score, SetReport.from_predictions, SetSizeDisplay.from_predictions):
+        use(y_true, y_set, class_counts=counts, **params)
+        with pytest.raises(ValueError, match=r"labels are \['c', 'a', 'b'\].*\.loc\[labels\]"):
+            use(y_true, y_set, class_counts=counts.sort_index(), **params)
+
+
+def test_one_column_is_no_column_for_each_of_two_labels():
+    with pytest.raises(ValueError, match="predictions one column.*1-D array"):
+        top_k_accuracy_score([0, 1, 1], [[0.2], [0.5], [0.9]], k=1)
 
 
 def test_columns_of_a_frame_in_another_order_than_the_labels_are_refused():

@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from .._arrays import as_labels
-from .._checks import check_integer
+from .._checks import check_in_order, check_integer
 from ._base import Inputs
 from ._transforms import N_STATISTICS_SAMPLES, SampleInputs
 
@@ -181,17 +181,8 @@ class Stream:
 
 def _checked_counts(classes, class_counts):
     """Return the sorted classes, and their counts in that order."""
-    index = getattr(class_counts, "index", None)
     classes, counts = as_labels(classes, "classes"), np.asarray(class_counts)
-    # Not the numbers that a Series has by itself.
-    named = hasattr(index, "tolist") and type(index).__name__ != "RangeIndex"
-    names, given = classes.tolist(), index.tolist() if named else None
-    if named and set(names) == set(given) and names != given:
-        raise ValueError(
-            "class_counts must be in the order of classes, but its index is "
-            f"{index[:5].tolist()}, and classes are {classes[:5].tolist()}: pass "
-            "class_counts.loc[classes]."
-        )
+    check_in_order(class_counts, "class_counts", classes)
     if counts.shape != classes.shape or not len(classes):
         raise ValueError(
             "classes and class_counts must be of one length, one count per label, got shapes "

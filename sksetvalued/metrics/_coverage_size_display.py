@@ -214,6 +214,8 @@ class CoverageSizeDisplay:
         kwargs = of_lines(kwargs)
         prefix = "" if self.name is None else f"{self.name}, "
         own = {"label": f"{prefix}average-k" if len(self.average_sizes) else None, **kwargs}
+        if len(self.average_sizes) == 1:
+            own.setdefault("marker", "o")
         (line,) = ax.plot(self.average_sizes, 100 * self.average_coverage, **own)
         top = {"linestyle": "--", "color": line.get_color(), "label": f"{prefix}top-k", **kwargs}
         if len(self.top_k_sizes) <= LOG_SIZES:

@@ -126,6 +126,11 @@ def _encode(y_true, labels, shape, names, binary=False):
     if labels is None:
         labels, columns = np.unique(y_true, return_inverse=True)
         if len(labels) != shape[1]:
+            if shape[1] == 1:
+                raise ValueError(
+                    f"y_true has {len(labels)} distinct labels, the predictions one column: give "
+                    "a column for each label, or the scores of the greater of two as a 1-D array."
+                )
             raise ValueError(
                 f"y_true has {len(labels)} distinct labels, the predictions {shape[1]} columns: "
                 "pass labels=, the label of each column (classes_ of the classifier)."

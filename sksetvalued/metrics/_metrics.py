@@ -267,8 +267,8 @@ def shot_coverage_score(y_true, y_set, *, class_counts, labels=None, sample_weig
     >>> shot_coverage_score([0, 2, 2], y_set, class_counts=[300, 60, 5], labels=[0, 1, 2])
     {'few': 0.5, 'medium': nan, 'many': 1.0}
     """
-    y_true, columns, _, y_set = labels_and_sets(y_true, y_set, labels)
-    class_counts = check_training_counts(class_counts, y_set.shape[1])
+    y_true, columns, labels, y_set = labels_and_sets(y_true, y_set, labels)
+    class_counts = check_training_counts(class_counts, labels)
     classes, coverage = _class_coverage(in_set(y_set, columns), y_true, sample_weight)
     first = dict(zip(y_true.tolist(), columns.tolist()))
     at = np.array([first[c] for c in classes.tolist()])

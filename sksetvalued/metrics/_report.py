@@ -142,7 +142,7 @@ class SetReport:
         table = _Table(y_true, columns, y_set, level, method)
         rows = [table.micro(), table.macro("classes", "", np.ones(len(table.classes), bool))]
         if class_counts is not None:
-            class_counts = check_training_counts(class_counts, y_set.shape[1])
+            class_counts = check_training_counts(class_counts, labels)
             group = shot_groups(table.columns, class_counts)
             shown = [(g, name) for g, name in enumerate(GROUP_NAMES) if (group == g).any()]
             rows += [table.macro("group", name, group == g) for g, name in shown]

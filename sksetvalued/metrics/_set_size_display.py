@@ -200,7 +200,9 @@ class SetSizeDisplay:
         drawn = (len(bars) for other in sharing for bars in _histograms(other))
         names = bin_names(size_bins(0, max(drawn)))
         ax.set_xticks(np.arange(len(names)), names, rotation=45 if len(names[-1]) > 2 else 0)
-        ax.set_xlabel(f"Set size (classes, of {self.n_classes})")
+        label = f"Set size (classes, of {self.n_classes})"
+        # Histograms of several numbers of classes may share the axes.
+        ax.set_xlabel(label if ax.get_xlabel() in ("", label) else "Set size (classes)")
         of = "samples" if self.groups is None else "samples of the group"
         ax.set_ylabel(f"Share of {of} (%)")
 
@@ -220,8 +222,8 @@ def _sets_and_groups(y_true, y_set, class_counts, labels):
             "class_counts splits the histogram by the true class of each sample: pass the true "
             "labels too, or leave class_counts out."
         )
-    _, columns, _, y_set = labels_and_sets(y_true, y_set, labels)
-    class_counts = check_training_counts(class_counts, y_set.shape[1])
+    _, columns, labels, y_set = labels_and_sets(y_true, y_set, labels)
+    class_counts = check_training_counts(class_counts, labels)
     return y_set, shot_groups(columns, class_counts)
 
 

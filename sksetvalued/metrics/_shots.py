@@ -30,13 +30,13 @@ def shot_groups(columns, class_counts):
     return (counts >= FEWEST_MEDIUM).astype(int) + (counts > MOST_MEDIUM)
 
 
-def check_training_counts(class_counts, n_classes):
-    """Return the training samples per class as an array of shape (n_classes,)."""
-    check_in_order(class_counts, "class_counts")
+def check_training_counts(class_counts, labels):
+    """Return the training samples of the classes with these labels, as an array."""
+    check_in_order(class_counts, "class_counts", labels, "labels")
     class_counts = as_numbers(class_counts, "class_counts")
-    if class_counts.shape != (n_classes,):
+    if class_counts.shape != labels.shape:
         raise ValueError(
-            f"class_counts must have shape ({n_classes},), one count per column of y_set, "
+            f"class_counts must have shape {labels.shape}, one count per column of y_set, "
             f"got {class_counts.shape}."
         )
     wrong = ~(np.isfinite(class_counts) & (class_counts >= 0))
