@@ -288,8 +288,6 @@ def main(tasks):
     tasks : list of (path, form, stride, offset)
         Good files, and which of their changes are used.
     """
-    warnings.simplefilter("ignore")
-    import_known()
     target = os.path.join(tempfile.mkdtemp(), "m")
     wire = Tripwire(target)
     print(json.dumps([report(wire, target, *task) for task in tasks]))
@@ -336,9 +334,7 @@ def measure(folder):
     """Load every file of a folder; print the outcomes, and the memory and time it takes."""
     from sksetvalued import load
 
-    warnings.simplefilter("ignore")
     paths = sorted(Path(folder).iterdir())
-    import_known()
     report = {}
     for path in [paths[0], *paths]:
         Path("/proc/self/clear_refs").write_text("5")
@@ -358,8 +354,19 @@ def resident(what):
     return int(next(line for line in lines if line.startswith(what)).split()[1]) / 1024
 
 
+def answer():
+    """Answer questions, one a line, each by a process of its own that has nothing to import."""
+    warnings.simplefilter("ignore")
+    import_known()
+    for line in sys.stdin:
+        question, argument = json.loads(line)
+        asked = os.fork()
+        if not asked:
+            {"changes": main, "memory": measure}[question](argument)
+            sys.exit()
+        if os.waitpid(asked, 0)[1]:
+            sys.exit(1)
+
+
 if __name__ == "__main__":
-    if sys.argv[1] == "--memory":
-        measure(sys.argv[2])
-    else:
-        main(json.loads(sys.argv[1]))
+    answer()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -85,6 +86,21 @@ def seen(tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope="module")
+def ask():
+    """A function that asks `hostile_files` a question, and returns the answer."""
+    command = [sys.executable, hostile_files.__file__]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes, start_new_session=True) as process:
+
+        def ask(*question):
+            print(json.dumps(question, default=str), file=process.stdin, flush=True)
+            return json.loads(process.stdout.readline())
+
+        yield ask
+        os.killpg(process.pid, signal.SIGKILL)
+
+
 class TestCatalogue:
     @pytest.mark.parametrize(
         "key", ["compile__options", "callbacks__lr_schedule__policy", "iterator_train__timeout"]
@@ -109,24 +125,18 @@ class TestCatalogue:
         with pytest.raises(ValueError, match="it has the attributes"):
             load(tmp_path / "m")
 
-    def reports(self, *tasks):
-        """Return what happened with changes of files: (path, form, stride, offset) of each."""
-        tasks = json.dumps([[str(path), *numbers] for path, *numbers in tasks])
-        command = [sys.executable, hostile_files.__file__, tasks]
-        run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        return json.loads(run.stdout)
-
     def check(self, report):
         assert report["tripped"] == report["raised"] == {}
         assert report["slowest"] < 5
         assert report["megabytes"] < 100
         assert report["outcomes"]["used"] > 0
 
-    def test_a_sample_of_the_catalogue(self, good, whole, seen, of_skops):
-        reports = self.reports(
+    def test_a_sample_of_the_catalogue(self, ask, good, whole, seen, of_skops):
+        tasks = [
             *((good, "file", 211, 0), (good, "skops", 421, 7), (whole, "whole", 997, 3)),
             *((seen, "images", 421, 5), (of_skops["a plug-in"], "schema", 421, 3)),
-        )
+        ]
+        reports = ask("changes", tasks)
         for report in reports:
             self.check(report)
             assert report["outcomes"]["refused"] > report["outcomes"]["used"]
@@ -134,7 +144,7 @@ class TestCatalogue:
 
     @pytest.mark.slow
     @pytest.mark.timeout(7200)
-    def test_the_catalogue(self, good, whole, plugged, seen, of_skops):
+    def test_the_catalogue(self, ask, good, whole, plugged, seen, of_skops):
         schemas = {f"skops: {name}": (path, "schema") for name, path in of_skops.items()}
         files = {
             "an estimator": (good, "file"),
@@ -144,7 +154,7 @@ class TestCatalogue:
             "skops: state": (good, "skops"),
             **schemas,
         }
-        reports = self.reports(*((*file, 1, 0) for file in files.values()))
+        reports = ask("changes", [(*file, 1, 0) for file in files.values()])
         for name, report in zip(files, reports, strict=True):
             print(name, report)
         for report in reports:
@@ -189,16 +199,10 @@ print(json.dumps(seen))
 class TestMemory:
     """A file costs at most four times its size and 50 MB, whatever it says."""
 
-    def peaks(self, folder, files):
-        """Return the megabytes that loading takes at its peak, by name of the file."""
-        for name, content in files.items():
-            (folder / name).write_bytes(content)
-        command = [sys.executable, hostile_files.__file__, "--memory", str(folder)]
-        run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        return json.loads(run.stdout)
-
     @pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="not on Linux")
-    def test_large_files_and_those_that_describe_more_than_they_hold(self, good, whole, tmp_path):
+    def test_large_files_and_those_that_describe_more_than_they_hold(
+        self, ask, good, whole, tmp_path
+    ):
         table = good.read_bytes()
         save(fitted(X=IMAGES, y=np.arange(30) % 3, max_epochs=1), tmp_path / "image")
         image = (tmp_path / "image").read_bytes()
@@ -236,7 +240,9 @@ class TestMemory:
         files["tensors"] = hostile_files.with_tensors(table, 200_000)
         save(fitted(backbone=(2000, 2000, 2000), max_epochs=1), tmp_path / "large")
         files["large"] = (tmp_path / "large").read_bytes()
-        for name, (outcome, megabytes, seconds) in self.peaks(tmp_path, files).items():
+        for name, content in files.items():
+            (tmp_path / name).write_bytes(content)
+        for name, (outcome, megabytes, seconds) in ask("memory", tmp_path).items():
             assert outcome == ("loaded" if name in ("large", "pixels image") else "refused"), name
             assert megabytes <= 4 * len(files[name]) / 2**20 + 50, name
             assert seconds < 10, name

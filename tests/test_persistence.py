@@ -212,7 +212,9 @@ class TestRoundTrip:
             "optimizer__betas": (0.8, 0.9),
             "optimizer__eps": np.float64(1e-7),
         }
-        model = fitted(compile=True, callbacks=stop, net_params=net_params, device="cpu")
+        # One layer, one batch: little to compile.
+        small = {"backbone": (8,), "batch_size": 120, "loss": "cross_entropy"}
+        model = fitted(compile=True, callbacks=stop, net_params=net_params, device="cpu", **small)
         save(model, tmp_path / "m")
         with pytest.warns(UserWarning, match="^callbacks, compile, net_params .*not restored"):
             bare = load(tmp_path / "m")
