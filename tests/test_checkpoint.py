@@ -120,8 +120,12 @@ FITS = {
         y,
     ),
     "averages that are changed": (TopKClassifier(2, callbacks=[Pruning()], **COMMON), X, y),
-    "images": (TopKClassifier(2, validation_fraction=0.2, **COMMON), IMAGES, y),
-    "averaged images": (TopKClassifier(2, lr_schedule="averaged", **COMMON), IMAGES, y),
+    "images": (TopKClassifier(2, validation_fraction=0.2, **COMMON), IMAGES[:100], y[:100]),
+    "averaged images": (
+        TopKClassifier(2, lr_schedule="averaged", **COMMON),
+        IMAGES[:100],
+        y[:100],
+    ),
     "sparse rows": (
         TopKClassifier(2, **COMMON),
         sp.random(200, 500, density=0.02, format="csr", random_state=0),

@@ -694,7 +694,7 @@ def _texts():
 )
 def test_searches_in_a_pipeline_do_not_depend_on_n_jobs(estimator, grid, scorer):
     texts, y = _texts()
-    estimator = fast(estimator)
+    estimator = fast(estimator, max_epochs=1)
     name = type(estimator).__name__.lower()
     pipeline = make_pipeline(TfidfVectorizer(), estimator)
     grid = {f"{name}__{key}": value for key, value in grid.items()}
@@ -942,7 +942,8 @@ def test_what_a_transform_fills_in_is_no_other_unit(fill, like):
         images = np.full_like(images, 255)
         images[:, 12:20, 10:30:9] = 40
     y = np.arange(20) % 4
-    clf = TopKClassifier(k=2, max_epochs=1, backbone=(8,), random_state=0)
+    here = {f"iterator_{part}__num_workers": 0 for part in ("train", "valid")}
+    clf = TopKClassifier(k=2, max_epochs=1, backbone=(8,), random_state=0, net_params=here)
     scaled = v2.ToDtype(torch.float32, scale=True)
     with warnings.catch_warnings():
         # As an error, the warning ends a fit before its training.

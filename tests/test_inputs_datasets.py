@@ -337,7 +337,9 @@ def test_datasets_of_vectors_are_trained_on():
 def test_lists_of_numbers_are_vectors(form):
     rows = np.random.default_rng(0).standard_normal((24, 3)).astype(np.float32)
     arrays, lists = (Items(zip(x, Y.tolist())) for x in (rows, [form(row) for row in rows]))
-    scores = [classifier().fit(x).decision_function(x) for x in (arrays, lists)]
+    here = {f"iterator_{part}__num_workers": 0 for part in ("train", "valid")}
+    clf = classifier(net_params=here)
+    scores = [clf.fit(x).decision_function(x) for x in (arrays, lists)]
     np.testing.assert_array_equal(*scores)
     streams = Stream.counted(arrays), Stream.counted(lists)
     scores = [classifier().fit(stream).decision_function(rows) for stream in streams]

@@ -191,7 +191,7 @@ def test_workers_predict_several_batches_where_there_may_be_some(monkeypatch):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="torch cannot fork after a fit on a GPU")
 def test_a_grid_search_slices_paths(paths):
     def search(n_jobs):
-        clf = classifier().set_params(net_params=None)
+        clf = classifier(max_epochs=1).set_params(net_params=None)
         grid = {"lr": [1e-2, 1e-6]}
         return GridSearchCV(clf, grid, cv=2, n_jobs=n_jobs, error_score="raise").fit(paths, y)
 

@@ -271,7 +271,7 @@ def fits_in_threads(estimators, data, target):
     ("make", "data", "target"),
     [
         (lambda: TopKClassifier(2, **DROPOUT), X, y),
-        (lambda: TopKClassifier(2, validation_fraction=0.2, **DROPOUT), IMAGES, y),
+        (lambda: TopKClassifier(2, validation_fraction=0.2, **DROPOUT), IMAGES[:120], y[:120]),
         (lambda: AverageKClassifier(2, loss="noised_hinge", **DROPOUT), X, y),
         (lambda: SparseTopClassifier(**DROPOUT), X, Y),
     ],

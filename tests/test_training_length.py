@@ -22,6 +22,7 @@ rng = np.random.default_rng(0)
 X = rng.standard_normal((300, 8))
 CLEAR = X[:, :4].argmax(1)
 NOISY = np.where(rng.uniform(size=300) < 0.7, rng.integers(4, size=300), CLEAR)
+ONE_BATCH = {"batch_size": 300, "backbone": (64,), "lr": 5e-2}
 
 
 def classifier(**params):
@@ -30,7 +31,9 @@ def classifier(**params):
 
 def test_noise_shortens_the_training():
     clear, noisy = (
-        np.median([classifier(random_state=seed).fit(X, y).n_iter_ for seed in range(3)])
+        np.median(
+            [classifier(random_state=seed, patience=4).fit(X, y).n_iter_ for seed in range(3)]
+        )
         for y in (CLEAR, NOISY)
     )
     assert noisy < clear
@@ -114,8 +117,8 @@ def test_a_fit_that_goes_on_takes_as_many_epochs_again():
 @pytest.mark.parametrize(
     ("clf", "target"),
     [
-        (classifier(batch_size=300), NOISY),
-        (SparseTopClassifier(batch_size=300, random_state=0), np.eye(4, dtype=int)[NOISY]),
+        (classifier(**ONE_BATCH), NOISY),
+        (SparseTopClassifier(random_state=0, **ONE_BATCH), np.eye(4, dtype=int)[NOISY]),
     ],
 )
 def test_what_a_search_found_is_forgotten_by_a_fit_that_searches_nothing(clf, target):
@@ -254,7 +257,7 @@ class Forgets(Callback):
 
 @pytest.mark.parametrize("cls", [TopKClassifier, AverageKClassifier])
 def test_a_last_training_that_fails_after_a_good_search_is_warned_of(cls):
-    clf = cls(2, callbacks=[Forgets()], random_state=0)
+    clf = cls(2, callbacks=[Forgets()], lr=1e-2, patience=2, random_state=0)
     with pytest.warns(ConvergenceWarning, match="learnt next to nothing: on training"):
         clf.fit(X, CLEAR)
     with warnings.catch_warnings():
