@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from sklearn.datasets import make_blobs
 from torch.profiler import ProfilerActivity, profile
 
+from sksetvalued import TopKClassifier
 from sksetvalued.training import resolve_optimizer
 
 
@@ -70,3 +72,50 @@ def test_sgd_takes_weights_whose_first_gradient_is_late(params):
         found.append([w.detach() for w in weights])
         assert optimizer.param_groups[0]["fused"] == fused
     torch.testing.assert_close(*found, rtol=1e-6, atol=1e-6)
+
+
+class Sharp(torch.optim.SGD):
+    """Evaluates a batch twice, as the common code of SAM."""
+
+    def step(self, closure=None):
+        assert closure is not None
+        closure()
+        super().step()
+
+
+class Called(torch.optim.SGD):
+    def step(self, closure=None):
+        closure()
+        super().step()
+
+
+class Fails(torch.optim.SGD):
+    """Has an error of its own, and no closure."""
+
+    def step(self):
+        raise TypeError("of its own")
+
+
+BLOBS = make_blobs(60, n_features=5, centers=4, random_state=0)
+
+
+def fit(optimizer):
+    TopKClassifier(2, optimizer=optimizer, backbone=(8,), max_epochs=1, lr=0.01).fit(*BLOBS)
+
+
+@pytest.mark.parametrize(("optimizer", "error"), [(Sharp, AssertionError), (Called, TypeError)])
+def test_a_closure_that_is_missed_is_named(optimizer, error):
+    name = optimizer.__name__
+    with pytest.raises(error, match=rf"optimizer={name} .*`step\(self, closure\)`") as raised:
+        fit(optimizer)
+    assert isinstance(raised.value.__cause__, error)
+
+
+def test_an_optimizer_without_a_closure_keeps_its_errors():
+    with pytest.raises(TypeError, match="^of its own$"):
+        fit(Fails)
+
+
+def test_a_closure_without_default_is_the_remedy():
+    step = Sharp.step
+    fit(type("Remedied", (Sharp,), {"step": lambda self, closure: step(self, closure)}))

@@ -244,3 +244,28 @@ def test_the_first_of_a_pair_of_scores_ranks_by_default(cls, loss):
 def test_a_loss_of_samples_refuses_pairs(cls):
     with pytest.raises(TypeError, match="Own is a pair.*two-head network defines forward"):
         cls(loss=own(each, head="two_head"), **QUICK).fit(X, y)
+
+
+class WithLayers(nn.Module):
+    """A criterion with layers, and an array, that have the names of what a loss declares."""
+
+    def __init__(self):
+        super().__init__()
+        self.head, self.scores = nn.Linear(4, 4), np.ones(4)
+
+    def forward(self, scores, target):
+        return cross_entropy(self.head(scores), target)
+
+
+def test_layers_of_a_criterion_are_no_declarations():
+    clf = TopKClassifier(**QUICK, loss=WithLayers()).fit(X, y)
+    assert clf.predict_proba(X).shape == (60, 4)
+
+
+def test_a_head_that_a_criterion_declares_is_asked_for():
+    with pytest.raises(ValueError, match="head must be one of .*'other'"):
+        TopKClassifier(**QUICK, loss=own(each, head="other")()).fit(X, y)
+    pair = PairsInTorch()
+    pair.head = "two_head"
+    clf = TopKClassifier(**QUICK, loss=pair).fit(X, y)
+    assert type(clf.net_.module_.head).__name__ == "TwoHead"

@@ -108,8 +108,9 @@ def test_a_search_for_sets_of_labels_waits_for_half_of_its_length():
     assert 100 - len([*given]) == 54
 
 
-def test_a_fit_that_goes_on_takes_as_many_epochs_again():
-    clf = classifier(warm_start=True).fit(X, NOISY)
+@pytest.mark.parametrize("patience", [None, 4])
+def test_a_fit_that_goes_on_takes_as_many_epochs_again(patience):
+    clf = classifier(warm_start=True, patience=patience).fit(X, NOISY)
     n = clf.n_iter_
     assert clf.fit(X, NOISY).n_iter_ == 2 * n
 

@@ -54,6 +54,7 @@ def _network_kept_on_error(net):
         (name, tensor, tensor.data, tensor.data.clone(), tensor.requires_grad)
         for name, tensor in (*module.named_parameters(), *module.named_buffers())
     ]
+    plain = training.plain_values(module)
     generators = {name: own.__getstate__() for name, own in own_generators(module).items()}
     extra = [
         (part, copy.deepcopy(part.get_extra_state()))
@@ -68,6 +69,7 @@ def _network_kept_on_error(net):
             tensor.requires_grad_(trained)
             part, _, name = name.rpartition(".")
             setattr(module.get_submodule(part), name, tensor)
+        training.put_plain_values(module, plain)
         for name, own in own_generators(module).items():
             own.__setstate__(generators[name])
         for part, state in extra:
@@ -735,7 +737,8 @@ class DeepEstimator(TakesSamples, BaseEstimator):
                 f"patience={self.patience} needs samples that are held out, which partial_fit "
                 "does not do: set patience=None, or use fit."
             )
-        if not self._searches_epochs(resume):
+        # A fit that goes on from one that searched takes as many epochs as that found.
+        if not self._searches_epochs(None):
             raise ValueError(
                 f"patience={self.patience} needs a validation set: set validation_fraction, for "
                 "example to 0.1."

@@ -12,11 +12,12 @@ backbone : None, tuple of int, str, nn.Module or callable, default=None
     not zero in 90 % of the rows or more); a tuple gives the hidden widths; a name is "mlp",
     "convnet", "densenet40_40", a classification model of torchvision, "timm/NAME", "hf/TYPE" for a
     type of model of transformers or, with its weights, "hf/REPOSITORY"; a callable takes the shape
-    of a sample and returns a module. The perceptron standardises the columns of a table by the
-    training data, after it has bent what lies far from the median in units of the quartiles
-    (positive columns of many orders are taken about as their logarithms), and takes the cosines of
-    up to 500 columns beside them (of sparse columns it scales the stored values); `partial_fit`
-    takes the statistics of its first piece.
+    of a sample and returns a module. Modules are copied, those of callables where they can be.
+    The perceptron standardises the columns of a table by the training data, after it has bent
+    what lies far from the median in units of the quartiles (positive columns of many orders are
+    taken about as their logarithms), and takes the cosines of up to 500 columns beside them (of
+    sparse columns it scales the stored values); `partial_fit` takes the statistics of its first
+    piece.
 backbone_params : dict, default=None
     Arguments of a named or callable backbone; of "hf/" the values of its configuration, and
     ``"pooling"``: "mean" (the default), "cls", "last", "max" or "pooler". Perceptrons on tables

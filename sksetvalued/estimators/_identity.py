@@ -17,8 +17,6 @@ from .. import training
 from ._json import NotEncodable, encode
 from ._transforms import is_transform
 
-#: Attributes that say nothing of what a module computes, or are told otherwise.
-MODULE_ATTRIBUTES = vars(torch.nn.Module()).keys()
 #: Rows that are read at once to tell data apart.
 ROWS_AT_ONCE, ENTRIES_AT_ONCE = 4096, 1 << 22
 CONTAINERS = (dict, list, tuple)
@@ -190,7 +188,7 @@ def _of_module(module):
     for name, part in module.named_modules():
         told += [name, type(part).__qualname__]
         for key, value in vars(part).items():
-            if key in MODULE_ATTRIBUTES:
+            if key in training.MODULE_ATTRIBUTES:  # told otherwise, if at all
                 continue
             try:
                 told += [key, *_of_data(value)]

@@ -209,7 +209,7 @@ def check_loss(criterion, loss, output):
     scores = output if torch.is_tensor(output) else output[0]
     if not torch.is_tensor(loss):
         raise TypeError(
-            f"loss={_name_of(criterion)} must give a tensor, but gave {loss!r} of type "
+            f"loss={_name_of(criterion)} must give a tensor, but gave {loss!r:.80} of type "
             f"{type(loss).__name__}."
         )
     if scores.requires_grad and torch.is_grad_enabled() and not loss.requires_grad:

@@ -32,6 +32,11 @@ class LinearHead(RowLinear):
         super().__init__(n_features, n_classes, **EMPTY)
         drawn(self, generator)
 
+    @property
+    def n_features(self):
+        """Width of the features."""
+        return self.in_features
+
 
 class CosineHead(nn.Module):
     """Score classes by the cosine between the features and a direction per class.
@@ -67,6 +72,11 @@ class CosineHead(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(n_classes, n_features, dtype=torch.float32))
         self.reset_parameters(generator)
+
+    @property
+    def n_features(self):
+        """Width of the features."""
+        return self.weight.shape[1]
 
     def reset_parameters(self, generator=None):
         """Draw directions uniformly on the sphere."""
@@ -118,6 +128,11 @@ class TwoHead(nn.Module):
         super().__init__()
         self.scores = LinearHead(n_features, n_classes, generator)
         self.proposal_scores = LinearHead(n_features, n_classes, generator)
+
+    @property
+    def n_features(self):
+        """Width of the features."""
+        return self.scores.n_features
 
     def forward(self, features):
         """Return ``(scores, proposal_scores)``, each of shape (n_samples, n_classes)."""

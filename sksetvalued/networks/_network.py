@@ -220,9 +220,22 @@ class Network(nn.Module):
                 f"{type(features).__name__} in training: switch its auxiliary outputs off, as by "
                 "aux_logits=False, or wrap it in a module that returns the features alone."
             )
+        own = next(self.head.parameters(), features).dtype
         if self.training:
+            self._check_width(features)
+            if features.dtype != own and not torch.is_autocast_enabled(features.device.type):
+                features = features.to(torch.promote_types(features.dtype, own))
             return self.head(features)
         # Scores that rank classes have the precision of the head: in half of it many were equal.
         with without_autocast(features.device):
-            own = next(self.head.parameters(), features).dtype
             return self.head(features.to(torch.promote_types(features.dtype, own)))
+
+    def _check_width(self, features):
+        """Raise unless features in training have the shape of those in evaluation."""
+        width = getattr(self.head, "n_features", None)
+        if width is not None and (features.ndim != 2 or features.shape[1] != width):
+            raise ValueError(
+                f"backbone={type(self.backbone).__name__} returns features of shape (n_samples, "
+                f"{width}) in evaluation, but of shape {tuple(features.shape)} in training: let "
+                "it return as many in both modes."
+            )

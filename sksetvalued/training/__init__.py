@@ -32,11 +32,12 @@ from ._setup import (
 )
 from ._sized import SizedLoss
 from ._splits import folds_per_class, split_at_random, split_per_class, with_rows
-from ._state import KeepState
+from ._state import MODULE_ATTRIBUTES, KeepState, plain_values, put_plain_values
 
 __all__ = [
     "HELD_OUT",
     "KeepState",
+    "MODULE_ATTRIBUTES",
     "Monitor",
     "OPTIMIZERS",
     "SetNet",
@@ -63,6 +64,8 @@ __all__ = [
     "make_net",
     "most_epochs",
     "over_processes",
+    "plain_values",
+    "put_plain_values",
     "recipe",
     "refuse_divided",
     "resolve_batch_size",

@@ -34,7 +34,7 @@ from torch.optim.lr_scheduler import MultiStepLR, OneCycleLR, ReduceLROnPlateau
 from .._checks import check_number, check_takes
 from .._signatures import parameters_of
 from .._warnings import warn_caller
-from ._state import is_plain, passing_buffers, put_buffer
+from ._state import is_plain, passing_buffers, plain_values, put_buffer, put_plain_values
 
 #: Callbacks that show or write what happens.
 WATCHING = (
@@ -279,7 +279,7 @@ class BestEpoch(Callback):
         self.values_ = []
         self.best_ = None
         self.best_epoch_ = None
-        self.state_ = self.passing_ = None
+        self.state_ = self.passing_ = self.plain_ = None
 
     def on_epoch_end(self, net, **kwargs):
         value = net.history[-1, self.monitor]
@@ -294,6 +294,7 @@ class BestEpoch(Callback):
             # Of other buffers outside the state dict a checkpoint, too, keeps none.
             passing = passing_buffers(net.bare_module).items()
             self.passing_ = {name: value.clone() for name, value in passing if is_plain(value)}
+            self.plain_ = plain_values(net.bare_module)
         elif self.patience is not None and epoch - self.best_epoch_ >= self._patience(net):
             net.exhausted_ = True
 
@@ -327,7 +328,8 @@ class BestEpoch(Callback):
             net.module_.load_state_dict(state)
             for name, value in self.passing_.items():
                 put_buffer(net.bare_module, name, value)
-        self.state_ = self.passing_ = None
+            put_plain_values(net.bare_module, self.plain_)
+        self.state_ = self.passing_ = self.plain_ = None
 
 
 class AveragedWeights(Callback):

@@ -95,7 +95,9 @@ class CriterionAdapter(nn.Module):
     def __init__(self, criterion):
         super().__init__()
         self.criterion = criterion
-        self.head = getattr(criterion, "head", "linear")
+        # Layers may have these names, too.
+        head = getattr(criterion, "head", None)
+        self.head = head if isinstance(head, str) else "linear"
         self.uses_index = getattr(criterion, "uses_index", False)
         self.prior_exponent = getattr(criterion, "prior_exponent", 1.0)
         self.label_smoothing = getattr(criterion, "label_smoothing", 0.0)
@@ -116,7 +118,7 @@ class CriterionAdapter(nn.Module):
     def scores(self, output):
         """Return the scores to rank classes by: of a pair, by default, the first."""
         own = getattr(self.criterion, "scores", None)
-        if own is not None:
+        if callable(own):
             return own(output)
         return output[0] if isinstance(output, tuple) else output
 

@@ -21,18 +21,21 @@ from torch.nn import Embedding
 from ..inputs import NamedTensors, moved
 from ..losses._base import check_loss
 from ..networks import Network
+from ..networks._network import PLAIN, made_of
 from ..networks._probe import of_another_type
 from ..operators._precision import without_autocast
 from ._callbacks import BY_UPDATE, OWN, AveragedWeights, bare_callback, why_not_moved
-from ._criterion import batch_mass, goes_on, sums
+from ._criterion import batch_mass, goes_on, sums, trained_by
 from ._data import TrainingSet, make_batches
-from ._optimizers import needs_closure, torch_class
+from ._optimizers import may_need_closure, needs_closure, torch_class
 from ._state import load_optimizer_state
 
-#: What a callback misses that wants the history of a validation set.
-VALIDATION_COLUMN = re.compile(r"\bvalid_")
-#: What skorch, and its callbacks, say of a column that an epoch of the history has not.
-MISSING_COLUMN = re.compile(r"('[^']+') was not found in history\.")
+#: What skorch, and its callbacks, say of columns that an epoch of the history has not.
+MISSING_COLUMN = re.compile(r"([\[(]?'[^\n]+'[\])]?) was not found in history\.")
+#: Those of a validation set, ...
+VALIDATION_COLUMN = re.compile(r"'valid_")
+#: ... and those that a net records beside its metric.
+OF_VALIDATION = ("valid_batch_count", "valid_dur", "valid_loss", "valid_loss_best")
 #: What torch says of tensors that do not fit the weights of a layer.
 OTHER_SHAPE = re.compile(r"shapes cannot be multiplied|must match the size|to have \d+ channels")
 #: Columns that no callback would watch.
@@ -164,12 +167,12 @@ class SetNet(NeuralNet):
 
     def _what_is_missing(self, error, dataset_valid):
         """Return what a callback did not find, or None for any other error of one."""
-        if dataset_valid is None and VALIDATION_COLUMN.search(str(error)):
+        missing = MISSING_COLUMN.search(str(error))
+        if dataset_valid is None and self._is_of_validation(error, missing):
             return (
                 f"A callback needs a validation set ({error}): set validation_fraction, for "
                 "example to 0.1, and max_epochs: a fit that finds it ends with all samples."
             )
-        missing = MISSING_COLUMN.search(str(error))
         if missing is not None:
             columns = [name for name in sorted(self.history_[-1]) if not COUNTED.fullmatch(name)]
             return (
@@ -177,6 +180,17 @@ class SetNet(NeuralNet):
                 f"{columns}, or put a scoring callback that records it before that callback."
             )
         return None
+
+    def _is_of_validation(self, error, missing):
+        """Return whether an error is for want of a column that a validation set gives."""
+        if missing is not None:
+            return VALIDATION_COLUMN.search(missing[1]) is not None
+        if not isinstance(error, KeyError):
+            return False
+        # Of an epoch, a dict, which callbacks may read without the indices of skorch.
+        metric, _ = self.estimator._monitor_metric()
+        name = error.args[0] if error.args else None
+        return isinstance(name, str) and name in (*OF_VALIDATION, metric, f"{metric}_best")
 
     def _end_epoch(self, dataset_valid=None, **kwargs):
         stops = False
@@ -312,6 +326,17 @@ class SetNet(NeuralNet):
                 "sparse=False in the backbone, or use an optimizer that takes both, for example "
                 f"torch.optim.SGD. ({error})"
             ) from error
+        except (AssertionError, TypeError) as error:
+            optimizer = type(self.optimizer_)
+            if not may_need_closure(optimizer):
+                raise
+            kind = TypeError if isinstance(error, TypeError) else AssertionError
+            raise kind(
+                f"optimizer={optimizer.__name__} failed in step(), which got no closure, as that "
+                "has a default. Where it needs one, define `step(self, closure)`, without a "
+                "default: it is then left to call the closure, first for the gradients of the "
+                f"batch. ({type(error).__name__}: {error})"
+            ) from error
         self._notify_update()
 
     def _notify_update(self):
@@ -354,14 +379,27 @@ class SetNet(NeuralNet):
         return [p for group in self.optimizer_.param_groups for p in group["params"]]
 
     def train_step_single(self, batch, **fit_params):
-        if self._processes is None:
-            return super().train_step_single(batch, **fit_params)
-        step = super().train_step_single(batch, n_samples=len(batch[1][0]), **fit_params)
-        self._processes.sum_gradients(self.module_.parameters())
+        if self._processes is not None:
+            fit_params["n_samples"] = len(batch[1][0])
+        try:
+            step = super().train_step_single(batch, **fit_params)
+        except RuntimeError as error:
+            if "does not require grad" not in str(error) or self._trains_any():
+                raise
+            raise ValueError(
+                "callbacks leave no parameter to train, as requires_grad is False for all: let "
+                f"them spare the head, as Freezer('backbone*') does. ({error})"
+            ) from error
+        if self._processes is not None:
+            self._processes.sum_gradients(self.module_.parameters())
         return step
+
+    def _trains_any(self):
+        return any(parameter.requires_grad for parameter in self._updated())
 
     def get_loss(self, y_pred, y_true, X=None, training=False):
         target, weight, index = y_true
+        self._check_rows(y_pred, target)
         extra = {}
         if training and self.criterion_.uses_index:
             extra["index"] = moved(index, self.device)
@@ -370,6 +408,17 @@ class SetNet(NeuralNet):
         loss = self.criterion_(y_pred, moved(target, self.device), **extra)
         check_loss(self.criterion_, loss, y_pred)
         return loss
+
+    def _check_rows(self, output, target):
+        """Raise unless there are scores for each sample of a batch."""
+        scores = output if torch.is_tensor(output) else output[0]
+        # A loss of the user may compare several versions of a sample.
+        if len(scores) != len(target) and made_of(trained_by(self.bare_criterion), PLAIN):
+            raise ValueError(
+                f"backbone={type(self.bare_module.backbone).__name__} returns features of shape "
+                f"({len(scores)}, n_features) for {len(target)} samples in training: let it "
+                "return one row for each sample, as in evaluation."
+            )
 
     def validation_step(self, batch, **fit_params):
         x, (target, weight, _) = batch

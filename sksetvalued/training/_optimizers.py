@@ -93,8 +93,18 @@ def can_fuse(module):
 @functools.lru_cache(maxsize=64)
 def needs_closure(optimizer):
     """Return whether the step of an optimizer's class evaluates the batch itself, as LBFGS's."""
-    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    closure = _closure_of(optimizer)
     return closure is not None and closure.default is closure.empty
+
+
+def may_need_closure(optimizer):
+    """Return whether a class of others has a closure with a default, which its step may not."""
+    of_torch = optimizer.step.__module__.startswith("torch.")
+    return not of_torch and _closure_of(optimizer) is not None
+
+
+def _closure_of(optimizer):
+    return inspect.signature(optimizer.step).parameters.get("closure")
 
 
 def without_excluded(defaults, given):

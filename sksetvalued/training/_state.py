@@ -15,6 +15,10 @@ DATA = (type(None), Number, str, list, tuple, dict, np.ndarray, torch.Tensor)
 #: What a state that is not of such a net raises.
 STATE_ERRORS = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 UNCHANGING = (type(None), Number, str, tuple)
+#: Attributes of modules that are kept with those of a training.
+PLAIN = (bool, int, float, str, type(None))
+#: Those that torch has for its own.
+MODULE_ATTRIBUTES = frozenset(vars(torch.nn.Module()))
 
 
 class KeepState(Callback):
@@ -46,6 +50,7 @@ class KeepState(Callback):
         self.n_epochs_ = self.n_epochs
         self._starts = {name: _start(callback) for name, callback in self._others(net)}
         self._passing = {name: _versions(module) for name, module in _modules(net)}
+        self._plain = {name: plain_values(module) for name, module in _modules(net)}
         if self.checkpoint.state is not None:
             try:
                 self._put(net, self.checkpoint.state)
@@ -71,6 +76,10 @@ class KeepState(Callback):
             "passing": {
                 name: _changed(module, self._passing[name]) for name, module in _modules(net)
             },
+            "plain": {
+                name: _others(plain_values(module), self._plain[name])
+                for name, module in _modules(net)
+            },
             "frozen": [n for n, p in _parameters(net) if not p.requires_grad],
             "optimizer": _of_optimizer(net.optimizer_),
             "callbacks": {
@@ -90,6 +99,8 @@ class KeepState(Callback):
             module.load_state_dict(own)
             for key, value in state["passing"][name].items():
                 put_buffer(module, key, value.to(net.device))
+            _check_plain(module, state["plain"][name])
+            put_plain_values(module, state["plain"][name])
         frozen = set(state["frozen"])
         for name, parameter in _parameters(net):
             parameter.requires_grad_(name not in frozen)
@@ -150,6 +161,40 @@ def put_buffer(module, key, value):
         buffer.copy_(value)
     else:
         part.register_buffer(name, value, persistent=False)
+
+
+def plain_values(module):
+    """Return the numbers, strings and None among the attributes of the parts of a module."""
+    return {
+        f"{name}.{key}": value
+        for name, part in module.named_modules()
+        for key, value in vars(part).items()
+        if isinstance(value, PLAIN) and key not in MODULE_ATTRIBUTES
+    }
+
+
+def put_plain_values(module, values):
+    """Put the attributes of parts of a module back that are others now."""
+    for name, value in values.items():
+        part, _, key = name.rpartition(".")
+        part = module.get_submodule(part)
+        if key not in vars(part) or vars(part)[key] is not value:
+            setattr(part, key, value)
+
+
+def _others(values, start):
+    """Return the values that are others than at the start."""
+    return {k: v for k, v in values.items() if k not in start or start[k] is not v}
+
+
+def _check_plain(module, values):
+    """Raise unless values of a file can be attributes of the parts of a module."""
+    for name, value in values.items():
+        part, _, key = name.rpartition(".")
+        of_class = getattr(type(module.get_submodule(part)), key, None)
+        known = isinstance(value, PLAIN) and isinstance(of_class, PLAIN)
+        if not known or key.startswith("__") or key in MODULE_ATTRIBUTES:
+            raise ValueError(f"{name!r} is no number or string of a module")
 
 
 def _parameters(net):

@@ -1,14 +1,19 @@
 """Backbones that the user gives: modules, and functions that return one."""
 
+import contextlib
 import copy
 import inspect
 import os
+from types import FunctionType, MethodType
 
 import torch
 from torch import nn
 
 from .._weights import load_weights
 from ._base import Source
+
+#: What may enclose variables.
+FUNCTIONS = FunctionType | MethodType
 
 
 class Own(Source):
@@ -28,7 +33,7 @@ class Own(Source):
                 )
             body = _copied(backbone)
         elif callable(backbone):
-            body = called(backbone, form, params, backbone)
+            body = _apart(called(backbone, form, params, backbone))
         else:
             raise TypeError(
                 "backbone must be None, a tuple of widths, a name, an nn.Module or a callable "
@@ -52,6 +57,37 @@ def _copied(backbone):
     for own, given in zip(body.parameters(), backbone.parameters(), strict=True):
         own.requires_grad = given.requires_grad
     return body
+
+
+def _apart(made):
+    """Return a copy of what a function made, around modules that the user may hold.
+
+    A module that cannot be copied is taken itself: a function may be given for that reason.
+    """
+    if _encloses_itself(made):
+        return made
+    try:
+        return _copied(made)
+    except Exception:  # whatever the parts raise
+        return made
+
+
+def _encloses_itself(body):
+    """Return whether functions that a module holds enclose parts of it, which a copy would run."""
+    parts = {id(part) for part in body.modules()}
+    for part in body.modules():
+        for value in vars(part).values():
+            for held in value.values() if isinstance(value, dict) else (value,):
+                if isinstance(held, FUNCTIONS) and not parts.isdisjoint(_enclosed(held)):
+                    return True
+    return False
+
+
+def _enclosed(function):
+    """Yield the identity of each object that a function encloses."""
+    for cell in getattr(function, "__closure__", None) or ():
+        with contextlib.suppress(ValueError):  # not set yet
+            yield id(cell.cell_contents)
 
 
 def called(builder, form, params, backbone, own=None):
