@@ -62,11 +62,11 @@ for name, backbone in backbones.items():
     clf = AverageKClassifier(
         k=1.5,
         backbone=backbone,
-        max_epochs=10,
+        max_epochs=6,
         random_state=0,
     )
     if backbone == "resnet18":
-        clf.set_params(max_epochs=2, batch_size=64)
+        clf.set_params(max_epochs=1, batch_size=64)
     fitted[name] = clf.fit(X_train, y_train)
     sets = clf.predict_set(X_test)
     coverage = set_coverage_score(y_test, sets, labels=clf.classes_)

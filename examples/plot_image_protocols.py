@@ -150,6 +150,7 @@ tail = train[long_tail_indices(y[train], imbalance=10, random_state=0)]
 second = clone(plantnet).set_params(
     k=3,
     backbone="convnet",
+    backbone_params={"widths": (16, 32, 64)},
     weights=None,
     epsilon=0.1,
     max_epochs=6,

@@ -50,7 +50,10 @@ X_test, Y_test = collages(pool[1300:], 1000)
 # `size` says where the number of labels comes from: learnt for each sample, an integer for all, or
 # an array given to `predict` where the number is known. Twelve epochs are enough here; without
 # `max_epochs`, held-out images find their number, in two to three times the time.
-clf = SparseTopClassifier(max_epochs=12, random_state=0).fit(X_train, Y_train)
+clf = SparseTopClassifier(
+    backbone="convnet", backbone_params={"widths": (24, 48)}, max_epochs=12, random_state=0
+)
+clf.fit(X_train, Y_train)
 n_labels = Y_test.sum(axis=1)
 predictions = {
     "predicted size": clf.predict(X_test),

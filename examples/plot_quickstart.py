@@ -41,8 +41,8 @@ X_test = hide_rows(test)
 # ----------------------
 from sksetvalued import AverageKClassifier, TopKClassifier
 
-top_k = TopKClassifier(k=2, max_epochs=40, random_state=0).fit(X_train, y_train)
-average_k = AverageKClassifier(k=2, max_epochs=40, random_state=0).fit(X_train, y_train)
+top_k = TopKClassifier(k=2, max_epochs=20, random_state=0).fit(X_train, y_train)
+average_k = AverageKClassifier(k=2, max_epochs=20, random_state=0).fit(X_train, y_train)
 
 top_sets = top_k.predict_labels(X_test[:10])
 average_sets = average_k.predict_labels(X_test[:10])

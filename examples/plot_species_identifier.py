@@ -66,7 +66,7 @@ clf = AverageKClassifier(
     loss="cross_entropy",
     rule_params={"min_size": 1, "max_size": 5},
     backbone="convnet",
-    backbone_params={"widths": (16, 32, 64)},
+    backbone_params={"widths": (8, 16, 32, 64)},
     max_epochs=16,
     random_state=0,
 )
