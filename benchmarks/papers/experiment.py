@@ -126,13 +126,14 @@ class Experiment:
 
     def tuning_tasks(self):
         """Return one task for each contender with a choice, k, configuration and tuning seed."""
+        choices = {name: self.configurations(name) for name in self.contenders}
         return [
             self._task("tune", name, k, params, seed)
             for seed in self.tuning_seeds
-            for name in self.contenders
+            for name, configurations in choices.items()
             for k in self._training_ks(name)
-            for params in self.configurations(name)
-            if len(self.configurations(name)) > 1
+            for params in configurations
+            if len(configurations) > 1
         ]
 
     def _training_ks(self, contender):

@@ -69,8 +69,9 @@ def _run_tasks(tasks, results, experiment, folder, n_jobs, run):
 
 def finished(experiment, records):
     """Return the records of the tuning tasks, the choice (None before), and those of the tests."""
-    tuning = [records[task_key(t)] for t in experiment.tuning_tasks() if task_key(t) in records]
-    if len(tuning) < len(experiment.tuning_tasks()):
+    tasks = experiment.tuning_tasks()
+    tuning = [records[task_key(task)] for task in tasks if task_key(task) in records]
+    if len(tuning) < len(tasks):
         return tuning, None, []
     chosen = experiment.select(records)
     tasks = experiment.test_tasks(chosen)
