@@ -128,7 +128,7 @@ class TestDatasets:
         with pytest.raises(TypeError, match="SliceDataset"):
             classifier().fit(pairs, Y)
 
-    def test_rows_of_two_numbers_are_a_table(self):
+    def test_rows_of_two_values_are_a_table(self):
         assert input_kind([(1.0, 2.0), (3.0, 4.0)]) == "table"
         assert input_kind([[np.arange(3), np.arange(3)]] * 4) == "image"
 
@@ -232,7 +232,7 @@ def test_the_columns_of_an_earlier_table_are_forgotten():
         ([0.5, 0.1], 1),
         [[0.5, 0.1], 1],
         ({"a": 0.5}, 1),
-        ("a.png", 1),
+        (Path("a.png"), 1),
     ],
     ids=repr,
 )
@@ -242,6 +242,8 @@ def test_lists_of_samples_with_their_labels_are_refused(item):
         input_kind([item] * 3)
 
 
-@pytest.mark.parametrize("row", [(0.5, 1), ("0.5", "1"), (None, np.float32(1)), [0.5, 1.0]])
-def test_rows_of_two_numbers_are_a_table(row):
+@pytest.mark.parametrize(
+    "row", [(0.5, 1), ("0.5", "1"), (None, np.float32(1)), ("red", 1), [0.5, 1.0]]
+)
+def test_rows_of_two_values_are_a_table(row):
     assert input_kind([row] * 3) == "table"

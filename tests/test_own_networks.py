@@ -1,7 +1,5 @@
 """Networks and callbacks of one's own: what is kept of them, and what is said of them."""
 
-import copy
-
 import numpy as np
 import pytest
 import torch
@@ -27,84 +25,24 @@ def around(body):
 
 
 @pytest.mark.parametrize("wrap", [around, lambda body: lambda shape: body])
-def test_a_module_that_a_callable_holds_is_left_alone(wrap):
+def test_a_module_is_given_to_one_network(wrap):
+    """A second fit would change the first, and folds would have seen what they score."""
     body = nn.Linear(5, 8)
-    body.weight.requires_grad_(False)
-    start = copy.deepcopy(body.state_dict())
     params = {**QUICK, "backbone": wrap(body)}
     first = TopKClassifier(**params).fit(X, y)
     before = first.predict_proba(X)
-    second = TopKClassifier(**params).fit(X, y)
+    with pytest.raises(ValueError, match="around a Linear that another network has.*deepcopy"):
+        TopKClassifier(**params).fit(X, y)
     np.testing.assert_array_equal(first.predict_proba(X), before)
-    np.testing.assert_array_equal(second.predict_proba(X), before)
-    for name, value in body.state_dict().items():
-        assert torch.equal(value, start[name])
-    trained = [p.requires_grad for p in second.net_.module_.backbone.parameters()]
-    assert trained == [False, True]
+    with pytest.raises(ValueError, match="another network has"):
+        AverageKClassifier(backbone=wrap(nn.Linear(5, 8)), calibration_folds=2, **QUICK).fit(X, y)
 
 
-def test_tensors_that_a_callable_holds_are_left_alone():
-    table = torch.randn(5, 8)
-
-    def make(shape):
-        layer = nn.Linear(5, 8)
-        layer.weight.data = table.t()
-        return layer
-
-    before = table.clone()
-    TopKClassifier(backbone=make, **QUICK).fit(X, y)
-    assert torch.equal(table, before)
-
-
-def test_the_threshold_of_a_callable_is_that_of_networks_of_their_own():
-    """Folds that shared a module would have seen the samples that they score."""
-    body = nn.Linear(5, 8)
-    params = {**QUICK, "calibration_folds": 2}
-    shared = AverageKClassifier(backbone=around(body), **params).fit(X, y)
-    copied = AverageKClassifier(backbone=nn.Sequential(body, nn.ReLU()), **params).fit(X, y)
-    assert shared.threshold_ == copied.threshold_
-
-
-class Locked(nn.Linear):
-    def __deepcopy__(self, memo):
-        raise NotImplementedError("no copies")
-
-
-def enclosing():
-    """A module whose hook writes to the module that it was made for."""
-    body = nn.Linear(5, 8)
-    body.register_forward_hook(lambda module, args, output: output + body.bias)
-    return body
-
-
-def replaced():
-    body = nn.Sequential(nn.Linear(5, 8), nn.ReLU())
-    body.forward = lambda x: body[1](body[0](x))
-    return body
-
-
-@pytest.mark.parametrize("make", [lambda: Locked(5, 8), enclosing, replaced])
-def test_a_module_that_has_no_copies_of_its_own_is_trained_itself(make):
-    made = []
-
-    def builder(shape):
-        made.append(make())
-        return made[-1]
-
-    clf = TopKClassifier(backbone=builder, **QUICK).fit(X, y)
-    assert clf.net_.module_.backbone is made[-1]
-
-
-def test_a_copy_has_the_weights_that_were_drawn_and_completes_lazy_layers():
-    def make(shape):
-        return nn.Sequential(nn.Linear(*shape, 8), nn.LazyLinear(4))
-
-    torch.manual_seed(0)
-    body = make((5,))
-    torch.manual_seed(0)
-    network = build_network(make, None, None, (5,), 3)
-    assert torch.equal(network.backbone[0].weight, body[0].weight)
-    assert network.backbone[1].weight.shape == (4, 8)
+def test_parts_that_train_nothing_may_be_shared():
+    frozen, bend = nn.Linear(5, 8).requires_grad_(False), nn.ReLU()
+    params = {**QUICK, "backbone": lambda shape: nn.Sequential(frozen, bend, nn.LazyLinear(4))}
+    fits = [TopKClassifier(**params).fit(X, y) for _ in range(2)]
+    assert fits[0].net_.module_.backbone[0] is fits[1].net_.module_.backbone[0]
 
 
 # -- numbers that a module holds ------------------------------------------------------------
@@ -201,6 +139,48 @@ def test_a_fit_goes_on_with_the_numbers_of_network_and_loss(fraction, tmp_path, 
     np.testing.assert_array_equal(resumed.decision_function(X), whole.decision_function(X))
     assert resumed.net_.module_.backbone.count == whole.net_.module_.backbone.count
     assert resumed.net_.criterion_.criterion.n_seen == whole.net_.criterion_.criterion.n_seen
+
+
+class Remembers(nn.Linear):
+    """Rows of ones for as many samples as it has counted last."""
+
+    n, rows = None, None
+    mode = property
+
+    def forward(self, x):
+        if self.n != len(x):
+            self.n, self.rows, self.mode = len(x), torch.ones(len(x), 1), "late"
+        return super().forward(x * self.rows)
+
+
+def test_numbers_stay_where_they_tell_of_tensors_that_nothing_keeps(tmp_path, monkeypatch):
+    params = {**QUICK, "backbone": Remembers(5, 8)}
+    expected = TopKClassifier(**params).fit(X, y).decision_function(X)
+    monkeypatch.setattr("sksetvalued.training.KeepState", Dies)
+    with pytest.raises(SystemExit):
+        TopKClassifier(**params).fit(X, y, checkpoint=tmp_path / "c")
+    monkeypatch.setattr("sksetvalued.training.KeepState", KeepState)
+    clf = TopKClassifier(**params).fit(X, y, checkpoint=tmp_path / "c")
+    np.testing.assert_array_equal(clf.decision_function(X), expected)
+
+
+class Drops(Callback):
+    def on_epoch_end(self, net, **kwargs):
+        if len(net.history) == 2:
+            del net.module_.backbone[2]
+
+
+def test_the_best_epoch_may_have_had_other_parts():
+    body = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Dropout(0.1))
+    watched = [1, 0, 0]
+    clf = TopKClassifier(
+        backbone=body,
+        callbacks=[Drops()],
+        validation_fraction=0.4,
+        monitor=lambda y, scores: watched.pop(0),
+        **QUICK,
+    ).fit(X, y)
+    assert len(clf.net_.module_.backbone) == 2
 
 
 @pytest.mark.parametrize("name", ["backbone.forward", "backbone._modules", ".training", "x.tau"])

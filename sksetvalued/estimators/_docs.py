@@ -12,7 +12,7 @@ backbone : None, tuple of int, str, nn.Module or callable, default=None
     not zero in 90 % of the rows or more); a tuple gives the hidden widths; a name is "mlp",
     "convnet", "densenet40_40", a classification model of torchvision, "timm/NAME", "hf/TYPE" for a
     type of model of transformers or, with its weights, "hf/REPOSITORY"; a callable takes the shape
-    of a sample and returns a module. Modules are copied, those of callables where they can be.
+    of a sample and returns a new module. A module that is given itself is copied.
     The perceptron standardises the columns of a table by the training data, after it has bent
     what lies far from the median in units of the quartiles (positive columns of many orders are
     taken about as their logarithms), and takes the cosines of up to 500 columns beside them (of

@@ -136,8 +136,9 @@ def _n_dims(value):
 
 
 def _is_pair(sample):
-    """Return whether a sample is an item (x, y) of a Dataset, rather than a row of two numbers."""
-    return isinstance(sample, tuple) and len(sample) == 2 and not all(map(_is_number, sample))
+    """Return whether a sample is an item (x, y) of a Dataset, rather than a row of two values."""
+    parts = torch.Tensor | np.ndarray | Mapping | list | tuple | os.PathLike
+    return isinstance(sample, tuple) and len(sample) == 2 and isinstance(sample[0], parts)
 
 
 def _holds_paths(X):
@@ -174,13 +175,11 @@ def _check_string(value):
         )
 
 
-def _is_number(value):
-    if isinstance(value, torch.Tensor | np.ndarray):
-        return False
+def _is_number(text):
     try:
-        float(value)
-    except (TypeError, ValueError):
-        return value is None
+        float(text)
+    except ValueError:
+        return False
     return True
 
 

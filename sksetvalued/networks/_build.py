@@ -34,8 +34,8 @@ def build_network(
     ----------
     backbone : None, tuple of int, str, nn.Module or callable
         None is an MLP for vectors and a small convolutional network for images; a tuple holds
-        the widths of an MLP; a callable takes the shape of a sample; a module, or what a
-        callable returns, is copied.
+        the widths of an MLP; a module is copied; a callable takes the shape of a sample, and
+        returns a new module.
     backbone_params : dict or None
         Arguments of the named or callable backbone.
     weights : str, path-like or None

@@ -164,22 +164,32 @@ def put_buffer(module, key, value):
 
 
 def plain_values(module):
-    """Return the numbers, strings and None among the attributes of the parts of a module."""
+    """Return the numbers, strings and None among the attributes of the parts of a module.
+
+    They are left out of parts with tensors that nothing keeps, which they may tell of.
+    """
     return {
         f"{name}.{key}": value
         for name, part in module.named_modules()
+        if not any(map(torch.is_tensor, vars(part).values()))
         for key, value in vars(part).items()
-        if isinstance(value, PLAIN) and key not in MODULE_ATTRIBUTES
+        if _is_own(part, key, value)
     }
 
 
+def _is_own(part, key, value):
+    """Return whether a value can be a plain attribute of a part, and hides no method."""
+    hidden = getattr(type(part), key, None)
+    return isinstance(value, PLAIN) and isinstance(hidden, PLAIN) and key not in MODULE_ATTRIBUTES
+
+
 def put_plain_values(module, values):
-    """Put the attributes of parts of a module back that are others now."""
+    """Put attributes of the parts of a module back, of those that it still has."""
+    parts = dict(module.named_modules())
     for name, value in values.items():
         part, _, key = name.rpartition(".")
-        part = module.get_submodule(part)
-        if key not in vars(part) or vars(part)[key] is not value:
-            setattr(part, key, value)
+        if part in parts:
+            vars(parts[part])[key] = value
 
 
 def _others(values, start):
@@ -191,9 +201,7 @@ def _check_plain(module, values):
     """Raise unless values of a file can be attributes of the parts of a module."""
     for name, value in values.items():
         part, _, key = name.rpartition(".")
-        of_class = getattr(type(module.get_submodule(part)), key, None)
-        known = isinstance(value, PLAIN) and isinstance(of_class, PLAIN)
-        if not known or key.startswith("__") or key in MODULE_ATTRIBUTES:
+        if key.startswith("__") or not _is_own(module.get_submodule(part), key, value):
             raise ValueError(f"{name!r} is no number or string of a module")
 
 

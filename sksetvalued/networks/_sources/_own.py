@@ -1,10 +1,9 @@
 """Backbones that the user gives: modules, and functions that return one."""
 
-import contextlib
 import copy
 import inspect
 import os
-from types import FunctionType, MethodType
+import weakref
 
 import torch
 from torch import nn
@@ -12,8 +11,8 @@ from torch import nn
 from .._weights import load_weights
 from ._base import Source
 
-#: What may enclose variables.
-FUNCTIONS = FunctionType | MethodType
+#: Parts with weights to train of the modules that functions have returned.
+GIVEN = weakref.WeakSet()
 
 
 class Own(Source):
@@ -33,7 +32,8 @@ class Own(Source):
                 )
             body = _copied(backbone)
         elif callable(backbone):
-            body = _apart(called(backbone, form, params, backbone))
+            body = called(backbone, form, params, backbone)
+            _check_new(body)
         else:
             raise TypeError(
                 "backbone must be None, a tuple of widths, a name, an nn.Module or a callable "
@@ -59,35 +59,21 @@ def _copied(backbone):
     return body
 
 
-def _apart(made):
-    """Return a copy of what a function made, around modules that the user may hold.
-
-    A module that cannot be copied is taken itself: a function may be given for that reason.
-    """
-    if _encloses_itself(made):
-        return made
-    try:
-        return _copied(made)
-    except Exception:  # whatever the parts raise
-        return made
-
-
-def _encloses_itself(body):
-    """Return whether functions that a module holds enclose parts of it, which a copy would run."""
-    parts = {id(part) for part in body.modules()}
-    for part in body.modules():
-        for value in vars(part).values():
-            for held in value.values() if isinstance(value, dict) else (value,):
-                if isinstance(held, FUNCTIONS) and not parts.isdisjoint(_enclosed(held)):
-                    return True
-    return False
+def _check_new(body):
+    """Raise if a function returned a module that it has returned to another network before."""
+    parts = [part for part in body.modules() if _trains_itself(part)]
+    for part in parts:
+        if part in GIVEN:
+            raise ValueError(
+                f"backbone returned a module around a {type(part).__name__} that another network "
+                "has from it, and may have trained: return a new one from each call, such as "
+                "copy.deepcopy of yours, or give the module itself, which is copied."
+            )
+    GIVEN.update(parts)
 
 
-def _enclosed(function):
-    """Yield the identity of each object that a function encloses."""
-    for cell in getattr(function, "__closure__", None) or ():
-        with contextlib.suppress(ValueError):  # not set yet
-            yield id(cell.cell_contents)
+def _trains_itself(part):
+    return any(parameter.requires_grad for parameter in part.parameters(recurse=False))
 
 
 def called(builder, form, params, backbone, own=None):
