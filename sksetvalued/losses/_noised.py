@@ -97,7 +97,7 @@ class NoisedTopKHingeLoss(_TopKLoss, name="noised_hinge"):
         check_number("epsilon", epsilon, 0, inclusive=True)
         check_positive_integer("n_noise_samples", n_noise_samples)
         check_number("scale", scale, 0, inclusive=False)
-        also = " (tensors of normals are for the function)"
+        also = " (the function also takes normals, as a tensor)"
         check_option("noise", noise, ("independent", "shared"), also)
         if (class_counts is None) != (max_margin is None):
             raise ValueError(
