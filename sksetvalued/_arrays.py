@@ -256,7 +256,12 @@ def _without_nullable(labels):
 
 
 def _check_one_each(labels, name):
-    """Raise if a list of labels holds collections of several, or of none."""
+    """Raise if a list of labels holds collections of several, or of none, or for an indicator."""
+    if sp.issparse(labels) and labels.ndim == 2 and labels.shape[1] > 1:
+        raise ValueError(
+            f"{name} must hold one label per sample, got a sparse array of shape {labels.shape}. "
+            f"{SEVERAL_LABELS}"
+        )
     for i, label in enumerate(labels if isinstance(labels, list | tuple) else ()):
         several = isinstance(label, list | tuple) and len(label) != 1
         if several or isinstance(label, set | frozenset):

@@ -416,3 +416,9 @@ def test_columns_are_told_by_the_values_of_their_labels(days, dtype, of_columns)
 def test_lists_of_labels_are_not_a_mask():
     with pytest.raises(ValueError, match="MultiLabelBinarizer"):
         average_set_size([["a"], ["a", "b"]])
+
+
+def test_what_a_masked_array_lacks_is_not_another_form():
+    masked = np.ma.masked_array([[True, False]], mask=[[False, True]])
+    with pytest.raises(ValueError, match=r"y_set is a masked array.*leave their samples out\.$"):
+        average_set_size(masked)

@@ -1092,7 +1092,10 @@ def test_rows_that_hold_no_labels_are_named(y, said):
         SparseTopClassifier(max_epochs=1).fit(np.zeros((60, 4)), y)
 
 
-@pytest.mark.parametrize("y", [[["a", "b"]] * 30 + [["b"]] * 30, [{"a", "b"}] * 60])
+@pytest.mark.parametrize(
+    "y",
+    [[["a", "b"]] * 30 + [["b"]] * 30, [{"a", "b"}] * 60, sp.csr_array(np.ones((60, 3), int))],
+)
 def test_label_sets_for_a_classifier_of_single_labels_are_told_where_to_go(y):
     with pytest.raises(
         ValueError, match=r"^y must hold one label per sample.*SparseTopClassifier"

@@ -52,6 +52,8 @@ def check_sets(y_set):
     try:
         y_set = without_zeros(sp.csr_array(y_set)) if sparse else as_array(y_set, "y_set")
     except ValueError as error:
+        if isinstance(y_set, np.ma.MaskedArray):
+            raise
         raise ValueError(
             f"{error}. Of lists of labels, MultiLabelBinarizer(classes=labels) of scikit-learn "
             "makes the mask that predict_set returns."
