@@ -7,6 +7,7 @@ from itertools import combinations
 
 import numpy as np
 from scipy.integrate import trapezoid
+from scipy.special import ndtr
 from scipy.stats import norm
 
 
@@ -82,24 +83,24 @@ def exceedances(tails, most=None):
     `tails` are their probabilities, of shape (n_points, n_classes).
     """
     most = tails.shape[1] if most is None else most
-    law = np.zeros((len(tails), most + 1))
-    law[:, 0] = 1.0
-    for p in tails.T[..., None]:
-        law[:, 1:] = law[:, 1:] * (1 - p) + law[:, :-1] * p
-        law[:, :1] *= 1 - p
-    return law
+    law = np.zeros((most + 1, len(tails)))
+    law[0] = 1.0
+    for p in np.ascontiguousarray(tails.T):
+        law[1:] = law[1:] * (1 - p) + law[:-1] * p
+        law[0] *= 1 - p
+    return law.T
 
 
 def noised_rank_cdf(s, k, epsilon, t):
     """P(top_k(s + epsilon Z) <= t): fewer than k classes exceed t."""
-    tails = norm.sf((np.asarray(t)[:, None] - s) / epsilon)
+    tails = ndtr((s - np.asarray(t)[:, None]) / epsilon)
     return exceedances(tails, k - 1).sum(axis=1)
 
 
 def noised_rank_probabilities(s, k, epsilon, n_points=4001):
     """P(class j is k-th of s + epsilon Z): its density at t, times k - 1 others above t."""
     t = np.linspace(s.min() - 10 * epsilon, s.max() + 10 * epsilon, n_points)
-    tails = norm.sf((t[:, None] - s) / epsilon)
+    tails = ndtr((s - t[:, None]) / epsilon)
     probabilities = np.empty(len(s))
     for j in range(len(s)):
         others = exceedances(np.delete(tails, j, axis=1), k - 1)[:, k - 1]
