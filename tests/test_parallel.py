@@ -44,7 +44,7 @@ X, y = X[:203], y[:203]
 IMAGES = (X.reshape(-1, 8, 8) * 15).astype(np.uint8)
 Y = make_multilabel_classification(203, n_classes=10, random_state=0)[1]
 WEIGHT = np.arange(203) % 4 / 2
-COMMON = {"random_state": 0, "max_epochs": 3}
+COMMON = {"random_state": 0, "max_epochs": 2}
 
 
 class Plain(nn.Sequential):
@@ -97,7 +97,7 @@ FITS = {
             validation_fraction=0.2,
             patience=1,
             lr_schedule="one_cycle",
-            **COMMON,
+            **COMMON | {"max_epochs": 3},
         ),
         X,
         y,
@@ -524,7 +524,7 @@ def fit_stream(backend):
 
 
 def test_a_stream_is_refused_only_where_it_would_be_shared(pair):
-    assert pair(fit_stream, "threading") == [3, 3]
+    assert pair(fit_stream, "threading") == [2, 2]
     for error in pair.each(fit_stream, "sequential"):
         with pytest.raises(ValueError, match="a Stream cannot be split"):
             raise error
@@ -582,7 +582,7 @@ def test_shards_of_a_dataset_with_the_same_labels_are_refused(pair, kind):
 
 
 def test_the_folder_of_a_dataset_may_differ(pair):
-    assert pair(fit_other_dataset, "folder") == [3, 3]
+    assert pair(fit_other_dataset, "folder") == [2, 2]
 
 
 def fit_other(what):
