@@ -120,11 +120,11 @@ FITS = {
         y,
     ),
     "averages that are changed": (TopKClassifier(2, callbacks=[Pruning()], **COMMON), X, y),
-    "images": (TopKClassifier(2, validation_fraction=0.2, **COMMON), IMAGES[:100], y[:100]),
+    "images": (TopKClassifier(2, validation_fraction=0.2, **COMMON), IMAGES[:70], y[:70]),
     "averaged images": (
         TopKClassifier(2, lr_schedule="averaged", **COMMON),
-        IMAGES[:100],
-        y[:100],
+        IMAGES[:70],
+        y[:70],
     ),
     "sparse rows": (
         TopKClassifier(2, **COMMON),

@@ -345,11 +345,15 @@ class TestRefusals:
             build(backbone, shape=(20,))
 
     @pytest.mark.parametrize(
-        "backbone", ["densenet121", pytest.param("alexnet", marks=pytest.mark.slow)]
+        "backbone",
+        [
+            "squeezenet1_1",
+            *(pytest.param(b, marks=pytest.mark.slow) for b in ("densenet121", "alexnet")),
+        ],
     )
     def test_too_small_images_are_told_a_size_that_works(self, backbone):
         with pytest.raises(ValueError, match="at least") as caught:
-            build(backbone, shape=(3, 20, 20))
+            build(backbone, shape=(3, 10, 10))
         size = int(str(caught.value).split("at least ")[1].split()[0])
         assert build(backbone, shape=(3, size, size)).head.out_features == 5
         with pytest.raises(ValueError, match="at least"):
