@@ -22,6 +22,7 @@ from sksetvalued.operators.noised import noised_hinge, select_noised
 from sksetvalued.operators.noised import reference as definition
 
 triton = pytest.importorskip("triton")
+_triton_rows = pytest.importorskip("sksetvalued.operators._triton_rows")
 tl = pytest.importorskip("triton.language")
 _triton_noised = pytest.importorskip("sksetvalued.operators.noised.triton")
 four_normals, select_in_one_pass = _triton_noised.four_normals, _triton_noised.select
@@ -83,6 +84,18 @@ def test_kernels_of_the_hinge_compile(capability, several, tmp_path, monkeypatch
         assert ".local" not in compiled.asm["ptx"]
 
 
+def test_products_are_fused_with_sums_whatever_the_default_of_triton():
+    """Triton 3.9 warns wherever it is not told; 3.10 is to fuse none by default."""
+    launched = []
+
+    class Kernel:
+        def __getitem__(self, grid):
+            return lambda *arguments, **options: launched.append(options)
+
+    _triton_rows.launch(Kernel(), (1,), torch.zeros(1, 3), num_warps=4)
+    assert launched == [{"enable_fp_fusion": True, "num_warps": 4}]
+
+
 @triton.jit
 def _export_kernel(out, seed, N_QUADS: tl.constexpr):
     stream = tl.program_id(0)
@@ -104,7 +117,7 @@ def export_normals(seed, n_streams, n_classes):
     seed = torch.randint(2**63 - 1, (1,), generator=generator(seed), device=DEVICE)
     n_quads = triton.next_power_of_2(triton.cdiv(n_classes, 4))
     out = torch.empty(n_streams, 4 * n_quads, device=DEVICE)
-    _export_kernel[(n_streams,)](out, seed, N_QUADS=n_quads)
+    _export_kernel[(n_streams,)](out, seed, N_QUADS=n_quads, **_triton_rows.FUSED)
     return out[:, :n_classes]
 
 

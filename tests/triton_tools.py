@@ -55,11 +55,13 @@ if INTERPRETED:
 
 def compile_kernel(kernel, types, constants, capability, settings):
     """Return a kernel compiled to machine code: `types` are those of the other arguments."""
+    from sksetvalued.operators._triton_rows import FUSED
+
     names = [name for name in kernel.arg_names if name not in constants]
     given = dict(zip(names, types, strict=True))
     signature = {name: given.get(name, "constexpr") for name in kernel.arg_names}
     source = triton.compiler.ASTSource(kernel, signature, constexprs=constants)
     target = triton.backends.compiler.GPUTarget("cuda", capability, 32)
-    compiled = triton.compile(source, target=target, options=settings)
+    compiled = triton.compile(source, target=target, options=FUSED | settings)
     assert compiled.asm["cubin"][:4] == b"\x7fELF"
     return compiled

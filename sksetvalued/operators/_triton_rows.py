@@ -17,6 +17,8 @@ import triton.language as tl
 _MAX_LANES = 2048
 #: Tiles that are on their way from memory at once.
 STAGES = tl.constexpr(4)
+#: Products are fused with the sums they go into. Triton 3.9 warns that this default will change.
+FUSED = {"enable_fp_fusion": True}
 _NOTHING = nullcontext()
 
 
@@ -75,7 +77,7 @@ def launch(kernel, grid, scores, *arguments, **options):
         scores = with_contiguous_rows(scores)
         rows = scores, scores.stride(0), scores.shape[1]
         with _on_device_of(scores):
-            kernel[grid](*rows, *arguments, **options)
+            kernel[grid](*rows, *arguments, **FUSED, **options)
 
 
 def _on_device_of(x):
