@@ -29,7 +29,7 @@ from sksetvalued.losses import (
 
 n = 50
 steps = np.array([(i, j, n - i - j) for i in range(n + 1) for j in range(n + 1 - i)])
-scores = torch.from_numpy(2 * steps / n)
+scores = torch.from_numpy(2 * steps / n).float()
 right = scores[:, 0] + scores[:, 1] / 2
 up = scores[:, 1] * np.sqrt(3) / 2
 target = torch.ones(len(scores), dtype=torch.long)

@@ -684,17 +684,17 @@ def _texts():
 @pytest.mark.parametrize(
     ("estimator", "grid", "scorer"),
     [
-        (BOTH[0], {"epsilon": [0.1, 1.0], "max_margin": [None, 0.3]}, top_k_scorer(k=2)),
+        (BOTH[0], {"epsilon": [0.1, 10.0], "max_margin": [None, 0.5]}, top_k_scorer(k=2)),
         (
             BOTH[1],
-            {"alpha": [0.1, 1.0], "k": [1.5, 2]},
+            {"alpha": [0.1, 30.0], "k": [1.2, 3]},
             average_k_scorer(k=2, average="macro"),
         ),
     ],
 )
 def test_searches_in_a_pipeline_do_not_depend_on_n_jobs(estimator, grid, scorer):
     texts, y = _texts()
-    estimator = fast(estimator, max_epochs=1)
+    estimator = fast(estimator, max_epochs=1, lr=0.03, batch_size=8)
     name = type(estimator).__name__.lower()
     pipeline = make_pipeline(TfidfVectorizer(), estimator)
     grid = {f"{name}__{key}": value for key, value in grid.items()}
@@ -707,6 +707,7 @@ def test_searches_in_a_pipeline_do_not_depend_on_n_jobs(estimator, grid, scorer)
         ]
     scores = [search.cv_results_["mean_test_score"] for search in searches]
     assert np.isfinite(scores[0]).all()
+    assert len(set(scores[0])) > 2  # swapped candidates would be seen
     np.testing.assert_array_equal(*scores)
     sets = predict_set(searches[0], texts[:5])
     assert sets.shape == (5, 4)
