@@ -6,7 +6,8 @@ ABSOLUTE := $(if $(findstring /,$(COMMAND)),$(abspath $(COMMAND)),$(COMMAND))
 override PYTHON := $(strip $(ABSOLUTE) $(wordlist 2,9,$(PYTHON)))
 HOSTILE = $(CURDIR)/build/hostile
 PIP = $(PYTHON) -m pip
-# The tests of what kernels compute where there are some, and of what an estimator learns by it.
+# The tests of what kernels compute where there are some, and of what an estimator learns by it;
+# those marked without_kernels compute the same in `make test`.
 OF_KERNELS = $(filter-out %_mixed.py, $(wildcard tests/test_losses_*.py tests/test_operators_*.py)) tests/test_projection.py
 OF_KERNELS += $(addprefix tests/test_sparse_top.py::test_, samples_without_labels_teach_the_size bird_songs_are_told_apart)
 SPHINX = $(PYTHON) -m sphinx -W --keep-going -E -q
@@ -32,7 +33,7 @@ test:  ## Run the tests and the doctests.
 	$(PYTHON) -m pytest
 
 test-without-kernels:  ## Run the tests of losses and operators as if no compiler had been found.
-	SKSETVALUED_KERNELS=0 $(PYTHON) -m pytest $(OF_KERNELS)
+	SKSETVALUED_KERNELS=0 $(PYTHON) -m pytest $(OF_KERNELS) -m 'not (slow or without_kernels)'
 
 test-slow:  ## Run the statistical and long tests.
 	$(PYTHON) -m pytest -m slow -n 0 --timeout 1800

@@ -35,6 +35,13 @@ def same_seed():
     torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True)
+def kernels_as_marked(request):
+    """Do without kernels in tests that are marked `without_kernels`."""
+    if request.node.get_closest_marker("without_kernels"):
+        request.getfixturevalue("monkeypatch").setenv("SKSETVALUED_KERNELS", "0")
+
+
 @pytest.fixture(scope="session")
 def shared_data():
     """Folder of the real data packs; tests that need it are skipped when it is absent."""

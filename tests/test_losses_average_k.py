@@ -56,6 +56,7 @@ def test_average_k_equals_the_brute_force_at_every_k(n_classes):
         assert abs(got.item() - expected) < 1e-10
 
 
+@pytest.mark.without_kernels
 @pytest.mark.parametrize("n_classes", range(3, 9))
 def test_other_losses_equal_the_brute_force(n_classes):
     scores, _, _, target = draw(6, n_classes, seed=n_classes)
@@ -74,6 +75,7 @@ def test_other_losses_equal_the_brute_force(n_classes):
             assert abs(loss(scores, target, index=torch.arange(6)).item() - expected) < 1e-10
 
 
+@pytest.mark.without_kernels
 @pytest.mark.parametrize("name", ["two_head", "assume_negative", "expected_positive"])
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("weighted", [False, True])
@@ -396,6 +398,7 @@ def test_half_precision_is_computed_in_float32(name, dtype):
         assert loss(given, target, **extra).dtype == torch.float32
 
 
+@pytest.mark.without_kernels
 @names
 def test_moves_pickles_and_copies(name):
     scores, proposals, _, target = draw(N, L)

@@ -66,6 +66,7 @@ def test_values_equal_the_formula(name, n_classes):
     np.testing.assert_allclose(got, expected, atol=1e-10, rtol=0)
 
 
+@pytest.mark.without_kernels
 @names
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 def test_gradients_and_second_gradients(name, reduction):

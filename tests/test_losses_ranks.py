@@ -112,6 +112,7 @@ def test_means_of_a_mixture_are_those_of_its_ranks(kernels, monkeypatch):
         assert ((mixed.mean(0) - expected).abs() <= 5 * (variance / n).sqrt() + 1e-6).all()
 
 
+@pytest.mark.without_kernels
 def test_gradients_of_a_mixture():
     leaf = (SCORES.clone().requires_grad_(),)
     ranks = {1: 1.0, 4: 2.0, "k": 1.0}

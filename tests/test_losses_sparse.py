@@ -30,6 +30,7 @@ def labels_of(row):
     return row.nonzero()[:, 0].tolist()
 
 
+@pytest.mark.without_kernels
 @pytest.mark.parametrize("n_classes", range(3, 9))
 @pytest.mark.parametrize("scale", [0.1, 1.0, 10.0])
 def test_sparse_top_equals_the_formula_for_every_label_set(n_classes, scale):
@@ -73,6 +74,7 @@ def test_bce_equals_the_formula():
     assert torch.equal(padded.grad[:, -1], torch.zeros(4, dtype=torch.float64))
 
 
+@pytest.mark.without_kernels
 @names
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 def test_gradients_and_second_gradients(name, reduction):

@@ -62,6 +62,7 @@ def assert_gradients(loss, scores, target):
     assert gradcheck(lambda s: loss(s, target), (scores,), eps=1e-7, atol=1e-5)
 
 
+@pytest.mark.without_kernels
 @pytest.mark.parametrize("name", PLAIN)
 def test_hinges_equal_their_formulas(name):
     for n_classes, k in SIZES_AND_RANKS:
@@ -72,6 +73,7 @@ def test_hinges_equal_their_formulas(name):
         assert_gradients(loss(k, margin=0.7, reduction="none"), scores, target)
 
 
+@pytest.mark.without_kernels
 @pytest.mark.parametrize("tau", [0.1, 1.0, 20.0])
 def test_smoothed_hinge_equals_the_enumerated_subsets(tau):
     for n_classes, k in SIZES_AND_RANKS:
@@ -85,6 +87,7 @@ def test_smoothed_hinge_equals_the_enumerated_subsets(tau):
         assert_gradients(make(reduction="none"), scores[:2], target[:2])
 
 
+@pytest.mark.without_kernels
 @pytest.mark.parametrize("epsilon", [0.0, 0.4])
 def test_noised_hinge_equals_its_formula_for_given_noise(epsilon):
     for n_classes, k in SIZES_AND_RANKS:
@@ -105,6 +108,7 @@ def test_noised_hinge_equals_its_formula_for_given_noise(epsilon):
         assert_gradients(partial(loss, reduction="none"), scores, target)
 
 
+@pytest.mark.without_kernels
 def test_imbalanced_noised_hinge_equals_its_formula():
     for n_classes, k in SIZES_AND_RANKS:
         scores, target = draw(5, n_classes, seed=k, scale=0.3)
@@ -320,6 +324,7 @@ def test_half_precision_is_computed_in_float32(name, dtype):
     torch.testing.assert_close(value, loss(scores.float(), target))
 
 
+@pytest.mark.without_kernels
 @pytest.mark.parametrize("name", ALL)
 def test_double_backward_and_retain_graph(name):
     scores, target = draw(3, 5)
@@ -430,16 +435,17 @@ def test_memory_is_that_of_the_gradient_and_half_of_the_scores(loss, n_samples, 
     assert peak_memory(loss, n_samples, n_classes, seed=0) <= 1.5
 
 
+@pytest.mark.without_kernels
 @pytest.mark.parametrize(
     "loss", [NoisedTopKHingeLoss(5, 1.0, 20, generator=0), SmoothedTopKHingeLoss(5)], ids=repr
 )
 @pytest.mark.usefixtures("benchmark_path")
-def test_memory_without_kernels_is_at_most_three_times_the_scores(loss, monkeypatch):
+def test_memory_without_kernels_is_at_most_three_times_the_scores(loss):
     """From 10,000 classes on, whatever the number of draws; with fewer it is up to four times."""
-    monkeypatch.setenv("SKSETVALUED_KERNELS", "0")
     assert peak_memory(loss, 64, 10000, seed=0) <= 3
 
 
+@pytest.mark.without_kernels
 @pytest.mark.parametrize("name", [name for name in ALL if name != "noised_hinge"])
 def test_plain_losses_compile_to_one_graph(name):
     loss = ALL[name](k=2)
@@ -454,6 +460,7 @@ def test_plain_losses_compile_to_one_graph(name):
     torch.testing.assert_close(*results)
 
 
+@pytest.mark.without_kernels
 def test_noised_loss_runs_inside_a_compiled_function():
     """The graph breaks where noise is drawn; same seed, same noise."""
     scores, target = draw(6, 7)
@@ -647,6 +654,7 @@ def test_function_twins(name, params):
 # Weights, types, and scores that are no numbers.
 
 
+@pytest.mark.without_kernels
 @pytest.mark.parametrize("name", [name for name in LOSSES if "label" in LOSSES[name].targets])
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
 def test_targets_of_any_integer_type_are_class_indices(name, dtype):
@@ -709,6 +717,7 @@ class NoCopies(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+@pytest.mark.without_kernels
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_training_step_copies_nothing_to_the_device(name, weighted):

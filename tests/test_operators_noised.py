@@ -36,6 +36,7 @@ def test_worked_example_of_the_paper():
     assert scores.grad.tolist() == [1, 0, 0, 0]
 
 
+@pytest.mark.without_kernels
 @pytest.mark.parametrize("n_classes", [3, 6])
 def test_operators_equal_their_formulas_for_given_noise(n_classes):
     scores = torch.randn(5, n_classes, dtype=torch.float64, generator=generator(n_classes))
@@ -208,6 +209,7 @@ def test_masked_classes_come_last_and_a_nan_first():
     assert masked.isnan().tolist() == [False, True, False]
 
 
+@pytest.mark.without_kernels
 @pytest.mark.parametrize("n_samples", [0, 1, 70])
 def test_the_reference_is_a_sort_of_noised_rows_in_chunks_of_any_number(n_samples):
     draw = {"dtype": torch.float64, "generator": generator()}

@@ -37,12 +37,13 @@ def draw(n, n_classes, kind="random", scale=1.0, seed=0, dtype=torch.float64):
     return (scale * scores).to(dtype)
 
 
-@pytest.fixture(params=["kernels", "no kernels"])
+@pytest.fixture(params=["kernels", pytest.param("no kernels", marks=pytest.mark.without_kernels)])
 def way(request, monkeypatch):
     """Let the operators compute in float32 with or without kernels."""
     monkeypatch.setenv("SKSETVALUED_KERNELS", "0" if request.param == "no kernels" else "1")
 
 
+@pytest.mark.without_kernels
 @pytest.mark.parametrize("project", [define, sparse_top])
 @pytest.mark.parametrize("scale", [1e-5, 0.1, 1.0, 1e4])
 @pytest.mark.parametrize("n_classes", [1, 2, 7, 40, 700])
@@ -195,6 +196,7 @@ def test_infinite_scores_win_and_rows_without_a_projection_are_nan_alone():
             torch.testing.assert_close(q[[0, 2]], expected[[0, 2]])
 
 
+@pytest.mark.without_kernels
 @pytest.mark.parametrize("project", [define, sparse_top])
 @pytest.mark.parametrize("k", [1, 2, 3.4, 6, torch.tensor([1.0, 2.0, 6.5])])
 def test_gradients_of_first_and_second_order(project, k):
