@@ -398,7 +398,6 @@ def test_half_precision_is_computed_in_float32(name, dtype):
         assert loss(given, target, **extra).dtype == torch.float32
 
 
-@pytest.mark.without_kernels
 @names
 def test_moves_pickles_and_copies(name):
     scores, proposals, _, target = draw(N, L)

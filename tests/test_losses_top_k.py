@@ -460,7 +460,6 @@ def test_plain_losses_compile_to_one_graph(name):
     torch.testing.assert_close(*results)
 
 
-@pytest.mark.without_kernels
 def test_noised_loss_runs_inside_a_compiled_function():
     """The graph breaks where noise is drawn; same seed, same noise."""
     scores, target = draw(6, 7)

@@ -333,7 +333,7 @@ def law_by_definition(name, n_rows, n_classes, k, epsilon, n_draws):
     scores = make_rows(name, n_rows, n_classes)
     indices, normals = select_by_definition(scores, k, epsilon, n_draws, generator(7))
     values = values_of(scores, indices, normals, epsilon)
-    grid = np.linspace(values.min() - 2 * epsilon, values.max() + 2 * epsilon, 2001)
+    grid = np.linspace(values.min() - 2 * epsilon, values.max() + 2 * epsilon, 1001)
     finite = scores[0][scores[0] > -torch.inf].double().numpy()
     law = reference.noised_rank_cdf(finite, k, epsilon, grid)
     return np.bincount(indices.flatten(), minlength=n_classes), grid, law
