@@ -33,7 +33,7 @@ test:  ## Run the tests and the doctests.
 	$(PYTHON) -m pytest
 
 test-without-kernels:  ## Run the tests of losses and operators as if no compiler had been found.
-	SKSETVALUED_KERNELS=0 $(PYTHON) -m pytest $(OF_KERNELS) -m 'not (slow or without_kernels)'
+	SKSETVALUED_KERNELS=0 $(PYTHON) -m pytest -n 0 $(OF_KERNELS) -m 'not (slow or without_kernels)'
 
 test-slow:  ## Run the statistical and long tests.
 	$(PYTHON) -m pytest -m slow -n 0 --timeout 1800
