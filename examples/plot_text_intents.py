@@ -126,7 +126,7 @@ print(messages.sample(5, random_state=1).to_string(index=False))
 # :func:`~sksetvalued.metrics.top_k_scorer` works through the pipeline, also where a fold lacks a
 # class.
 pipeline = make_pipeline(
-    TfidfVectorizer(ngram_range=(1, 2)), TopKClassifier(k=2, max_epochs=10, random_state=0)
+    TfidfVectorizer(ngram_range=(1, 2)), TopKClassifier(k=2, max_epochs=5, random_state=0)
 )
 search = GridSearchCV(
     pipeline,
