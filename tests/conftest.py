@@ -1,17 +1,11 @@
 """Shared settings of the test suite."""
 
-import gc
 import os
 from pathlib import Path
 
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-
-
-def pytest_configure():
-    """Look less often through the many objects that torch and others make when imported."""
-    gc.set_threshold(10_000, 10, 50)
 
 
 @pytest.fixture(scope="session", autouse=True)
