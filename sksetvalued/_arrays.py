@@ -256,7 +256,7 @@ def _without_nullable(labels):
 
 
 def _check_one_each(labels, name):
-    """Raise if a list of labels holds collections of several, or of none, or for an indicator."""
+    """Raise for a sparse indicator, and for a list with collections of several labels, or none."""
     if sp.issparse(labels) and labels.ndim == 2 and labels.shape[1] > 1:
         raise ValueError(
             f"{name} must hold one label per sample, got a sparse array of shape {labels.shape}. "
