@@ -2,7 +2,6 @@
 
 import contextlib
 import ctypes
-import gc
 import importlib.metadata
 import io
 import json
@@ -220,7 +219,6 @@ def _numpy_peaks(function):
         peaks.append(tracemalloc.get_traced_memory()[1] - before)
         tracemalloc.reset_peak()
 
-    gc.collect()
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()

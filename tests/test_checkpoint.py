@@ -53,6 +53,7 @@ X, y = X[:200], y[:200]
 IMAGES = (X.reshape(-1, 8, 8) * 15).astype(np.uint8)
 Y = make_multilabel_classification(200, n_classes=10, random_state=0)[1]
 COMMON = {"random_state": 0, "max_epochs": 5, "backbone_params": {"dropout": 0.2}}
+SMALL = {**COMMON, "backbone_params": {"widths": (8, 16), "dropout": 0.2}}
 N_BATCHES = 7
 
 
@@ -120,9 +121,9 @@ FITS = {
         y,
     ),
     "averages that are changed": (TopKClassifier(2, callbacks=[Pruning()], **COMMON), X, y),
-    "images": (TopKClassifier(2, validation_fraction=0.2, **COMMON), IMAGES[:70], y[:70]),
+    "images": (TopKClassifier(2, validation_fraction=0.2, **SMALL), IMAGES[:70], y[:70]),
     "averaged images": (
-        TopKClassifier(2, lr_schedule="averaged", **COMMON),
+        TopKClassifier(2, lr_schedule="averaged", **SMALL),
         IMAGES[:70],
         y[:70],
     ),

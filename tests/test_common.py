@@ -18,7 +18,7 @@ EXPECTED_FAILURES = {
 DEFAULTS = [TopKClassifier(), AverageKClassifier()]
 # The same but for the search of the length, which fits several times.
 QUICK = [TopKClassifier(max_epochs=3), AverageKClassifier(max_epochs=3)]
-LARGE_STEPS = {"max_epochs": 8, "batch_size": 60, "lr": 1e-2}
+LARGE_STEPS = {"max_epochs": 4, "batch_size": 150, "lr": 3e-2}
 SHORT = [
     TopKClassifier(k=1, loss="noised_hinge", lr_schedule="cosine", **LARGE_STEPS),
     AverageKClassifier(1.5, loss="noised_hinge", calibration_fraction=None, **LARGE_STEPS),

@@ -1,5 +1,6 @@
 """The code of the documentation runs, page by page."""
 
+import os
 import re
 from pathlib import Path
 
@@ -23,6 +24,8 @@ def code_of(page):
 )
 def test_code_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    # Images are read by as many processes as there are cores; one is enough.
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0}, raising=False)
     np.random.seed(0)
     torch.manual_seed(0)
     exec(compile(code_of(page), str(page), "exec"), {"__name__": "page"})

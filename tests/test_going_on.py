@@ -370,15 +370,14 @@ class Fails(Callback):
         self._fail(net, "on_train_end")
 
 
-@pytest.mark.parametrize(
-    "failure",
-    [
-        {"callbacks": [Fails("on_batch_end", OSError)]},
-        {"callbacks": [Fails("on_train_end", KeyboardInterrupt)]},
-        {"optimizer": torch.optim.LBFGS, "callbacks": [Fails("on_batch_end", OSError)]},
-        {"lr": 1e30, "optimizer": "sgd"},
-    ],
-)
+FAILURES = [
+    {"callbacks": [Fails("on_batch_end", OSError)]},
+    {"callbacks": [Fails("on_train_end", KeyboardInterrupt)]},
+    {"optimizer": torch.optim.LBFGS, "callbacks": [Fails("on_batch_end", OSError)]},
+    {"lr": 1e30, "optimizer": "sgd"},
+]
+
+
 @pytest.mark.parametrize("go_on", ["fit", "partial_fit"])
 @pytest.mark.parametrize(
     ("cls", "params"),
@@ -390,25 +389,28 @@ class Fails(Callback):
         (SparseTopClassifier, {}),
     ],
 )
-def test_a_training_goes_on_as_if_none_had_failed(cls, params, go_on, failure, tmp_path):
+def test_a_training_goes_on_as_if_none_had_failed(cls, params, go_on, tmp_path):
     params = {"warm_start": True, "batch_size": 50, "max_epochs": 2, "random_state": 0, **params}
     if "backbone" not in params:
         params["backbone_params"] = {"dropout": 0.3}
     data, target = X[:150], y[:150]
     target = np.eye(N_CLASSES, dtype=int)[target] if cls is SparseTopClassifier else target
     clf = cls(**params) if cls is SparseTopClassifier else cls(k=2, **params)
-    undisturbed = copy.deepcopy(clf.fit(data, target))
-    before = {name: clf.get_params(deep=False)[name] for name in failure}
-    with pytest.raises((OSError, KeyboardInterrupt, ValueError)):
-        getattr(clf.set_params(**failure), go_on)(data, target)
-    clf.set_params(**before)
-    models = [clf, undisturbed]
-    if "backbone" not in params and "loss" not in params:
-        save(clf, tmp_path / "clf")
-        models.append(load(tmp_path / "clf"))
-    scores = [getattr(model, go_on)(data, target).decision_function(data) for model in models]
-    for found in scores:
-        np.testing.assert_array_equal(found, scores[0])
+    clf.fit(data, target)
+    undisturbed, *copies = (copy.deepcopy(clf) for _ in FAILURES)
+    expected = getattr(undisturbed, go_on)(data, target).decision_function(data)
+    for failure, failing in zip(FAILURES, [clf, *copies], strict=True):
+        before = {name: failing.get_params(deep=False)[name] for name in failure}
+        with pytest.raises((OSError, KeyboardInterrupt, ValueError)):
+            getattr(failing.set_params(**failure), go_on)(data, target)
+        failing.set_params(**before)
+        models = [failing]
+        if "backbone" not in params and "loss" not in params:
+            save(failing, tmp_path / "clf")
+            models.append(load(tmp_path / "clf"))
+        for model in models:
+            found = getattr(model, go_on)(data, target).decision_function(data)
+            np.testing.assert_array_equal(found, expected, str(failure))
 
 
 @pytest.mark.parametrize("loss", [Tempered, Tempered()])

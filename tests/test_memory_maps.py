@@ -41,9 +41,9 @@ def test_a_map_gives_the_model_of_the_array(tmp_path, dtype, own):
 @pytest.mark.parametrize("dtype", ["images", "f4", "f8", "f2", "u1", "i8", ">f8"])
 def test_nothing_copies_the_data(tmp_path, dtype):
     images = dtype == "images"
-    shape = (12_000, 16, 32) if images else (12_000, 512)
+    shape = (8_000, 16, 32) if images else (8_000, 512)
     X = mapped(tmp_path / "X.npy", rng.integers(0, 99, shape).astype("f4" if images else dtype))
-    y = np.arange(12_000) % 3
+    y = np.arange(8_000) % 3
     clf = AverageKClassifier(1.5, backbone=Mean() if images else (4,), max_epochs=1)
     clf.set_params(calibration_fraction=0.1, batch_size=200)
     calibrate(clf.fit(X[:30], y[:30]), X[:30])  # what is imported late is no copy

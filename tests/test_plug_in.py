@@ -65,7 +65,7 @@ LOGISTIC = LogisticRegression(tol=1e-2)
 @parametrize_with_checks(
     [
         PlugInClassifier(LOGISTIC, AverageK(1.5, min_size=1)),
-        PlugInClassifier(RidgeClassifier(), AverageK(1)),
+        PlugInClassifier(RidgeClassifier(), AverageK(1), cv=2),
     ]
 )
 def test_scikit_learn_checks(estimator, check):
@@ -494,7 +494,8 @@ def test_folds_are_fitted_beside_each_other(digits):
 def test_deep_classifiers_are_asked_for_log_probabilities_in_the_folds_too(digits):
     X, y, _, _ = digits
     cut = (y != "one") | (np.arange(len(y)) % 5 == 0)
-    deep = TopKClassifier(2, loss="logit_adjusted", max_epochs=3, random_state=0)
+    deep = TopKClassifier(2, loss="logit_adjusted", random_state=0)
+    deep.set_params(max_epochs=3, batch_size=150, lr=1e-2)
     rule = AverageK(2, objective="macro", log_scores=True)
     cv = StratifiedKFold(3)
     clf = PlugInClassifier(deep, rule, cv=cv).fit(X[cut], y[cut])

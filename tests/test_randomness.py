@@ -30,6 +30,7 @@ X, y = X[:300], y[:300]
 IMAGES = (X.reshape(-1, 8, 8) * 15).astype(np.uint8)
 Y = make_multilabel_classification(300, n_classes=10, random_state=0)[1]
 DROPOUT = {"backbone_params": {"dropout": 0.3}, "max_epochs": 2, "random_state": 0}
+NARROW = {**DROPOUT, "backbone_params": {"dropout": 0.3, "widths": (8, 16)}}
 
 
 def weights(clf):
@@ -271,7 +272,7 @@ def fits_in_threads(estimators, data, target):
     ("make", "data", "target"),
     [
         (lambda: TopKClassifier(2, **DROPOUT), X, y),
-        (lambda: TopKClassifier(2, validation_fraction=0.2, **DROPOUT), IMAGES[:120], y[:120]),
+        (lambda: TopKClassifier(2, validation_fraction=0.2, **NARROW), IMAGES[:120], y[:120]),
         (lambda: AverageKClassifier(2, loss="noised_hinge", **DROPOUT), X, y),
         (lambda: SparseTopClassifier(**DROPOUT), X, Y),
     ],

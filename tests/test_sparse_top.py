@@ -45,7 +45,7 @@ EXPECTED_FAILURES = {
 
 
 @parametrize_with_checks(
-    [SparseTopClassifier(max_epochs=4, lr=2e-2)],
+    [SparseTopClassifier(max_epochs=4, lr=3e-2, batch_size=100)],
     expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
 )
 def test_scikit_learn_checks(estimator, check):
@@ -69,7 +69,8 @@ def make_data(n=240, n_classes=6, seed=0):
 
 
 def quick(**params):
-    return SparseTopClassifier(**{"max_epochs": 8, "random_state": 0, "backbone": (32,), **params})
+    params = {"max_epochs": 5, "batch_size": 80, "backbone": (32,), **params}
+    return SparseTopClassifier(**{"random_state": 0, **params})
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +80,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def fitted(data):
-    return quick(max_epochs=20).fit(*data)
+    return quick(max_epochs=20, lr=2e-2).fit(*data)
 
 
 # -- learning -------------------------------------------------------------------------------
@@ -97,7 +98,8 @@ def test_learns_labels_that_are_half_spaces(loss, size):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(900, 5))
     Y = (X @ rng.normal(size=(5, 6)) > 1).astype(int)
-    clf = quick(loss=loss, size=size, max_epochs=16, lr=1e-2).fit(X[:600], Y[:600])
+    clf = quick(loss=loss, size=size, max_epochs=10, lr=3e-2, batch_size=100)
+    clf.fit(X[:600], Y[:600])
     score = f1_score(Y[600:], clf.predict(X[600:]), average="micro")
     # The share of a label, unlike its probability, also depends on which others there are.
     assert score > (0.75 if (size, loss) == ("threshold", "sparsemax") else 0.85)
@@ -105,7 +107,7 @@ def test_learns_labels_that_are_half_spaces(loss, size):
 
 def test_the_margin_is_4_and_1_gives_the_loss_of_the_thesis(data, fitted):
     scores = fitted.decision_function(data[0])
-    same = quick(max_epochs=20, margin=4).fit(*data).decision_function(data[0])
+    same = quick(max_epochs=20, lr=2e-2, margin=4).fit(*data).decision_function(data[0])
     np.testing.assert_array_equal(same, scores)
     own = quick(loss=SparseTopLoss()).fit(*data).decision_function(data[0])
     np.testing.assert_array_equal(quick(margin=1).fit(*data).decision_function(data[0]), own)
@@ -233,7 +235,7 @@ def test_labels_are_returned_by_name_the_best_first(data):
 def test_one_label_per_sample_is_an_ordinary_classifier():
     X, _ = make_data()
     y = np.array(["low", "mid", "top"])[np.digitize(X[:, 0], [-0.5, 0.5])]
-    clf = quick(max_epochs=30).fit(X, y)
+    clf = quick(max_epochs=30, lr=1e-2).fit(X, y)
     assert clf.score(X, y) > 0.8
     assert set(clf.predict(X)) == {"low", "mid", "top"}
     assert clf.predict_set(X, size=2).sum(1).tolist() == [2] * len(X)
@@ -756,8 +758,8 @@ def test_a_search_that_is_interrupted_keeps_the_best_epoch(data):
 
 def test_partial_fit_learns_piece_by_piece(data):
     X, Y = data
-    clf = quick(lr=5e-3, backbone_params={"dropout": 0.0})
-    for _ in range(30):
+    clf = quick(lr=2e-2, backbone_params={"dropout": 0.0})
+    for _ in range(20):
         for piece in np.array_split(np.arange(len(X)), 3):
             clf.partial_fit(X[piece], Y[piece])
     assert clf.score(X, Y) > 0.5
@@ -801,7 +803,8 @@ def test_warm_start_goes_on(data):
 def test_the_monitor_is_the_micro_f1_of_the_validation_part(data, size):
     X, Y = data
     # With so large a margin many sets of one threshold are empty at first.
-    clf = quick(validation_fraction=0.3, size=size, patience=3, margin=8).fit(X, Y)
+    clf = quick(validation_fraction=0.3, size=size, patience=3, margin=8, lr=1e-2)
+    clf.fit(X, Y)
     values = [row["valid_micro_f1"] for row in clf.history_]
     assert all(0 <= value <= 1 for value in values)
     assert len(set(values)) > 1

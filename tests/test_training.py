@@ -295,7 +295,7 @@ class OwnScoring(EpochScoring):
 def test_scores_of_held_out_samples_need_some(data, max_epochs):
     """A search holds samples out, but what it scores is not in the history of the fit."""
     scorings = [("held out", EpochScoring("accuracy")), EpochScoring("accuracy", on_train=True)]
-    clf = classifier(max_epochs=max_epochs, callbacks=scorings)
+    clf = classifier(max_epochs=max_epochs, lr=3e-2, callbacks=scorings)
     with pytest.warns(UserWarning, match=r"\['held out'\] score held-out samples.*set validation"):
         clf.fit(*data)
     with warnings.catch_warnings():
