@@ -1,5 +1,6 @@
 """Configuration of the documentation."""
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -84,3 +85,8 @@ html_theme_options = {
     "secondary_sidebar_items": {"**": ["page-toc"], "index": []},
     "logo": {"text": "sksetvalued"},
 }
+
+
+def setup(app):
+    """Collect no garbage once the gallery is done: the pages make little, and hold much."""
+    app.connect("env-before-read-docs", lambda *_: gc.disable())

@@ -1,5 +1,6 @@
 """Checks of the built pages, and of what becomes part of the reference."""
 
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -30,6 +31,7 @@ def check_links(app, exception):
     if exception is not None or app.builder.name != "html":
         return
     root = Path(app.outdir)
+    find = cache(linked_file)
     paths = [path for path in root.rglob("*.html") if "_static" not in path.parts]
     pages = {path: Page(path) for path in paths}
     for path, page in pages.items():
@@ -37,12 +39,18 @@ def check_links(app, exception):
             url = urlsplit(link)
             if url.scheme or url.netloc:
                 continue
-            target = (path.parent / unquote(url.path)).resolve() if url.path else path
-            if target.is_dir():
-                target = target / "index.html"
+            target = find(path.parent, unquote(url.path)) if url.path else path
             anchors = pages[target].anchors if target in pages else {url.fragment}
-            if not target.exists() or unquote(url.fragment) not in anchors:
+            if target is None or unquote(url.fragment) not in anchors:
                 logger.warning("broken link in %s: %s", path.relative_to(root), link)
+
+
+def linked_file(folder, link):
+    """Return the file that a link in a page of a folder leads to, or None."""
+    target = (folder / link).resolve()
+    if target.is_dir():
+        target = target / "index.html"
+    return target if target.exists() else None
 
 
 def skip_inherited(app, what, name, obj, skip, options):
