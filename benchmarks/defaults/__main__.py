@@ -1,11 +1,11 @@
 """Measure what untouched estimators give: python -m benchmarks.defaults [COMMAND].
 
-Runs what has no record yet, and writes the page. Commands are choose, report, later, times and
-page; without one it does all five. While times are taken, nothing else may run. A contender whose
-package is not installed is left out, with a word: RealMLP needs pytabkit, best in an environment
-of its own. Which test rows a contender covered stays in results/defaults/rows, which is no part of
-the source; records have the counts of each pair. A new contender is therefore compared with those
-that were measured in the same folder.
+Runs what has no record yet, and writes the page. Commands are choose, report, later, times,
+bare and page; without one it does all six. While times are taken (times, bare), nothing else may
+run. A contender whose package is not installed is left out, with a word: RealMLP needs pytabkit,
+best in an environment of its own. Which test rows a contender covered stays in
+results/defaults/rows, which is no part of the source; records have the counts of each pair. A new
+contender is therefore compared with those that were measured in the same folder.
 """
 
 import argparse
@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ..papers.data import data_folder
 from ..papers.store import NoRecords, ResultFile
+from .bare import BARE, bare_jobs, compare_with_bare_loop
 from .contenders import CONTENDERS, TIMED
 from .measure import measure, run, time_alone
 from .tasks import CHOOSE, LATER, REPORT, TASKS
@@ -66,7 +67,7 @@ def told(record):
 def main(argv=None):
     """Run the stages that the arguments name, and write the page."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.defaults", description=__doc__)
-    parser.add_argument("command", nargs="?", choices=[*STAGES, "times", "page"])
+    parser.add_argument("command", nargs="?", choices=[*STAGES, "times", "bare", "page"])
     parser.add_argument("--data", help="folder of the data sets")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, metavar="task")
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, metavar="contender")
@@ -85,6 +86,10 @@ def main(argv=None):
         timed = timed_jobs([name for name in REPORT if args.tasks is None or name in args.tasks])
         results = ResultFile(args.results / "times.jsonl")
         run(results, timed, data_folder(args.data), time_alone, told)
+    if args.command in ("bare", None):
+        compared = bare_jobs([n for n in BARE if args.tasks is None or n in args.tasks])
+        results = ResultFile(args.results / "bare.jsonl")
+        run(results, compared, data_folder(args.data), compare_with_bare_loop, told)
     if args.command in ("page", None):
         from .report import write
 
@@ -93,7 +98,7 @@ def main(argv=None):
         except NoRecords as reason:
             parser.error(str(reason))
         # Nothing must be running: a record appended meanwhile would be lost.
-        for stage in (*STAGES, "times"):
+        for stage in (*STAGES, "times", "bare"):
             ResultFile(args.results / f"{stage}.jsonl").compress()
     return 0
 

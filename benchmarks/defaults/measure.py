@@ -72,7 +72,7 @@ def measure(job, folder, rows):
     split = draw(job["task"], folder, job["seed"])
     if len(np.unique(split.y_train)) > contender.most_classes:
         return None
-    model, seconds = _fitted(contender.build(task, split.X_train, job["seed"]), split)
+    model, seconds = fitted(contender.build(task, split.X_train, job["seed"]), split)
     proba = np.asarray(model.predict_proba(split.X_test), dtype=np.float64)
     columns = np.searchsorted(model.classes_, split.y_test)
     prior = np.bincount(np.searchsorted(model.classes_, split.y_train)) / len(split.y_train)
@@ -88,7 +88,7 @@ def measure(job, folder, rows):
     return record
 
 
-def _fitted(model, split):
+def fitted(model, split):
     """Return the fitted model, and the seconds of processor time that it took."""
     start = cpu_seconds()
     with warnings.catch_warnings():
@@ -107,10 +107,10 @@ def time_alone(job, folder):
     split = draw(job["task"], folder, job["seed"])
     few = split._replace(X_train=split.X_train[:100], y_train=split.y_train[:100])
     build = TIMED[job["contender"]]
-    _fitted(build(task, few.X_train, job["seed"]), few)
-    seconds = [_fitted(build(task, split.X_train, job["seed"]), split)[1]]
+    fitted(build(task, few.X_train, job["seed"]), few)
+    seconds = [fitted(build(task, split.X_train, job["seed"]), split)[1]]
     if seconds[0] < 5:
-        seconds += [_fitted(build(task, split.X_train, job["seed"]), split)[1] for _ in range(2)]
+        seconds += [fitted(build(task, split.X_train, job["seed"]), split)[1] for _ in range(2)]
     return {"task": job, "seconds": round(float(np.median(seconds)), 3)}
 
 

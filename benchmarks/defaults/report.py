@@ -45,6 +45,15 @@ most of the splits: a search finds another length on each.
 """
 
 
+BARE = """\
+The same, small tasks again, each figure the least of three, the mean of three splits. "bare" is a
+loop in plain torch that makes as many updates as all networks of the fit together, with the same
+layers and batches of the same size, made ready before: cross-entropy, backward pass, the fused
+AdamW of torch. It has no search for the length, no folds, no averaged weights, and shuffles and
+checks nothing. "beside" is one `LogisticRegression` on texts and the perceptron on tables.
+"""
+
+
 def load(path):
     """Return the records of a stage by task, contender and seed, each with its `place` in time."""
     records = defaultdict(lambda: defaultdict(dict))
@@ -167,6 +176,22 @@ def times(timed, tasks):
     return table(["task", "what", *TIMED, *ratios], rows)
 
 
+def bare(records):
+    """Return a table of the time of fits beside that of a bare loop of as many updates."""
+    columns, rows = ("updates", "seconds", "bare", "beside"), []
+    for task, runs in records.items():
+        for own in OWN:
+            found = [[runs[own][seed][c] for c in columns] for seed in seeds_of(runs, OWN)]
+            if found:
+                updates, *times = np.mean(found, 0)
+                fit, loop, beside = times
+                ratios = [f"{fit / loop:.2f}", f"{loop / beside:.1f}", f"{fit / beside:.1f}"]
+                seconds = [f"{t:.2f}" for t in times]
+                rows.append([task, own, f"{updates:,.0f}", *seconds, *ratios])
+    ratios = ["fit / bare", "bare / beside", "fit / beside"]
+    return table(["task", "", "updates", "fit", "bare", "beside", *ratios], rows)
+
+
 def sizes(records, tasks):
     """Return a table of the sizes of sets after `fit` alone."""
     rows = []
@@ -242,6 +267,9 @@ def write(page, results):
     timed = load(results / "times.jsonl")
     if timed:
         parts += ["## Seconds of processor time of a fit\n", TIMES, times(timed, REPORT)]
+    beside_bare = load(results / "bare.jsonl")
+    if beside_bare:
+        parts += ["## Beside a bare loop of torch\n", BARE, bare(beside_bare)]
     if not parts:
         raise NoRecords(results)
     verdict, history = (
