@@ -4,6 +4,8 @@ import lzma
 from pathlib import Path
 
 import pytest
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Tasks for choosing, whose data are generated or shipped with scikit-learn.
@@ -67,3 +69,18 @@ def test_what_was_measured_is_not_measured_again(benchmark):
     assert records(folder) == before
     assert (folder / "page.md").read_text() == page
     assert page.count("| digits (3) |") == 5
+
+
+def test_a_bare_loop_makes_as_many_updates_as_a_fit(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks.defaults.bare import compare_with_bare_loop
+
+    updates = []
+    handle = register_optimizer_step_post_hook(lambda optimizer, *_: updates.append(optimizer))
+    job = {"task": "network_small", "contender": "average_k", "seed": 0}
+    record = compare_with_bare_loop(job, tmp_path)
+    handle.remove()
+    # They are counted in one fit, and timed in three fits and three loops.
+    assert len(updates) == 7 * record["updates"]
+    assert all(isinstance(optimizer, torch.optim.AdamW) for optimizer in updates)
+    assert record["bare"] > 0
