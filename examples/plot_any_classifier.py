@@ -74,7 +74,7 @@ rules = {
 }
 fig, axes = plt.subplots(2, 2, figsize=(9, 6), sharex=True, sharey=True, layout="constrained")
 for ax, (name, rule) in zip(axes.flat, rules.items(), strict=True):
-    model = PlugInClassifier(models["random forest"], rule).fit(X_train, y_train)
+    model = PlugInClassifier(models["logistic regression"], rule).fit(X_train, y_train)
     sets = model.predict_set(X_test)
     coverage = set_coverage_score(y_test, sets, labels=model.classes_)
     SetSizeDisplay.from_predictions(None, sets, ax=ax)
