@@ -90,3 +90,4 @@ html_theme_options = {
 def setup(app):
     """Collect no garbage once the gallery is done: the pages make little, and hold much."""
     app.connect("env-before-read-docs", lambda *_: gc.disable())
+    app.connect("build-finished", lambda *_: gc.enable())

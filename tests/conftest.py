@@ -11,7 +11,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """Look through nothing that importing and collecting make: it is all kept."""
+    """Look for no garbage while tests are imported and collected, nor in what that makes."""
     gc.disable()
     try:
         return (yield)

@@ -46,11 +46,11 @@ most of the splits: a search finds another length on each.
 
 
 BARE = """\
-The same, small tasks again, each figure the least of three, the mean of three splits. "bare" is a
-loop in plain torch that makes as many updates as all networks of the fit together, with the same
-layers and batches of the same size, made ready before: cross-entropy, backward pass, the fused
-AdamW of torch. It has no search for the length, no folds, no averaged weights, and shuffles and
-checks nothing. "beside" is one `LogisticRegression` on texts and the perceptron on tables.
+Tasks of few samples again, on another day: each figure is the less of two runs, averaged over
+three splits. "bare" is a loop in plain torch that trains the network of the fit, on its batches,
+for as many updates as all networks of the fit together: cross-entropy, backward pass, the fused
+AdamW of torch. It has no search for the length, no folds, no averaged weights, and draws, gathers
+and checks nothing. "beside" is one `LogisticRegression` on texts and the perceptron on tables.
 """
 
 
