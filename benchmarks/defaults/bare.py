@@ -35,8 +35,8 @@ def compare_with_bare_loop(job, folder):
 
     The loop trains a copy of the estimator's network by the cross-entropy of torch and its fused
     AdamW, on batches as that network got them, again and again: no search, no folds, no other
-    loss, no averaged weights, nothing drawn, gathered or checked. "beside" is the time of a fit of
-    scikit-learn. Nothing else may run.
+    loss, no averaged weights, no batch to be made. "beside" is the time of a fit of scikit-learn.
+    Nothing else may run.
     """
     measuring.settle()
     split = draw(job["task"], folder, job["seed"])

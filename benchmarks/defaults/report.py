@@ -49,8 +49,8 @@ BARE = """\
 Tasks of few samples again, on another day: each figure is the less of two runs, averaged over
 three splits. "bare" is a loop in plain torch that trains the network of the fit, on its batches,
 for as many updates as all networks of the fit together: cross-entropy, backward pass, the fused
-AdamW of torch. It has no search for the length, no folds, no averaged weights, and draws, gathers
-and checks nothing. "beside" is one `LogisticRegression` on texts and the perceptron on tables.
+AdamW of torch. It has no search for the length, no folds and no averaged weights, and its batches
+are made before. "beside" is one `LogisticRegression` on texts and the perceptron on tables.
 """
 
 
