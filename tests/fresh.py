@@ -1,4 +1,4 @@
-"""Programs in fresh processes, for which torch is imported once."""
+"""Programs in fresh processes, for which torch and scikit-learn are imported once."""
 
 import multiprocessing
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def run_code(code, folder=".", **environment):
-    """Run code in a process that has imported torch, and nothing of this package.
+    """Run code in a process that has imported torch and scikit-learn, and nothing of this package.
 
     Return what `subprocess.run` returns, with text. Where systems can fork, the process is a fork
     of one that lasts as long as this one.
@@ -19,7 +19,7 @@ def run_code(code, folder=".", **environment):
         command = [sys.executable, "-c", code]
         return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch"])
+    context.set_forkserver_preload(["torch", "sklearn"])
     with tempfile.TemporaryDirectory() as told:
         streams = Path(told, "stdout"), Path(told, "stderr")
         args = code, str(folder), environment, streams
