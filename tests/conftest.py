@@ -29,6 +29,9 @@ def one_thread():
     if torch.cuda.is_available():  # by default convolutions round to ten bits, and differ
         torch.backends.cudnn.allow_tf32 = False
         torch.backends.cudnn.deterministic = True
+    # At its first use autograd starts a thread for each device, and such a process cannot fork:
+    # not for those that some tests only pretend to have.
+    torch.ones((), requires_grad=True).backward()
 
 
 @pytest.fixture(autouse=True)
