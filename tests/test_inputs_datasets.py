@@ -1,6 +1,7 @@
 """Torch Datasets: their samples, their labels, and the errors of both."""
 
 import array
+import multiprocessing
 import os
 from pathlib import Path
 
@@ -459,16 +460,23 @@ class TestErrors:
 
     @pytest.mark.parametrize("n_workers", [0, 1])
     def test_a_lost_connection_is_that_of_a_worker_where_there_is_one(self, n_workers):
-        def lost():
-            yield from ([0],) * 3
-            raise ConnectionResetError("reset by peer")
+        class Batches:
+            lost = True
 
+            def __iter__(self):
+                yield from ([0],) * 3
+                if self.lost:
+                    raise ConnectionResetError("reset by peer")
+
+        batches, params = Batches(), {"persistent_workers": True} if n_workers else {}
         dataset = TensorDataset(torch.zeros(4))
-        loader = Loader(dataset, batch_sampler=lost(), num_workers=n_workers)
+        loader = Loader(dataset, batch_sampler=batches, num_workers=n_workers, **params)
         with pytest.raises((RuntimeError, ConnectionError)) as caught:
             list(loader)
         named = str(caught.value).startswith("DataLoader worker: reset by peer. It reads samples")
         assert named == bool(n_workers)
+        batches.lost = False
+        assert len([*loader]) == 3
 
     def test_an_error_in_a_worker_names_its_item(self):
         class Broken(Labelled):
@@ -478,5 +486,8 @@ class TestErrors:
                 return super().__getitem__(i)
 
         params = {"iterator_train__num_workers": 1}
-        with pytest.raises(TypeError, match=r"(?s)must be PIL images.*item 20 of Broken"):
+        before = multiprocessing.active_children()
+        with pytest.raises(TypeError, match=r"(?s)must be PIL images.*item 20 of Broken") as error:
             classifier(net_params=params).fit(Broken("targets", Y))
+        # Whoever keeps the error, as a notebook does, keeps no process alive.
+        assert set(multiprocessing.active_children()) <= set(before), error

@@ -262,7 +262,7 @@ class _IndexLists:
 
 
 class Loader(DataLoader):
-    """A DataLoader that says what to do when a worker process ends."""
+    """A DataLoader whose workers end with an error, and that says what to do when one dies."""
 
     def __iter__(self):
         # Seeds are drawn here, as without it, and not at the first batch.
@@ -271,7 +271,14 @@ class Loader(DataLoader):
     def _guarded(self, batches):
         try:
             yield from batches
-        except (RuntimeError, ConnectionError, EOFError) as error:
+        except Exception as error:
+            if self.num_workers:
+                # An error of a worker and all workers are in a circle of references: they would
+                # wait for the garbage collection, which then waits seconds for them.
+                batches._shutdown_workers()
+                self._iterator = None  # so that a further epoch starts others
+            if not isinstance(error, RuntimeError | ConnectionError | EOFError):
+                raise
             message = str(error)
             if not isinstance(error, RuntimeError) and self.num_workers:
                 # What it raises itself is passed on as "Caught ... in DataLoader worker process".
