@@ -729,7 +729,7 @@ def _takes_groups(estimator):
     """Return whether `fit` of a classifier has an argument `groups`, or hands any on to splits."""
     fits = next((cls for cls in type(estimator).__mro__ if "fit" in vars(cls)), object)
     if fits.__module__.startswith("sklearn."):
-        # Importing RFECV takes as long as a sixth of this package does.
+        # By its name, as importing RFECV takes long.
         hands_on = issubclass(fits, BaseSearchCV) or fits.__name__ == "RFECV"
     else:
         kinds = [p.kind for p in signature(estimator.fit).parameters.values()]

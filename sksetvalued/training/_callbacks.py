@@ -245,12 +245,12 @@ def _score_epoch(callback, net, dataset, y=None):
 #: Of a search: epochs without improvement, and batches in them, that are borne at least; and what
 #: is an improvement, as shares of the best value and of the first, both of which it exceeds.
 LEAST_PATIENCE, LEAST_BATCHES = 8, 40
-#: ... batches before which no epoch is the best: the likelihood of a few held-out samples, at the
-#: temperature that suits them, may be highest when next to nothing was learnt.
-FIRST_BATCHES = 20
 #: ... batches while nothing was learnt yet: what few columns tell jointly may take hundreds.
 LEAST_BATCHES_AT_CHANCE = 500
 LEAST_GAIN, LEAST_GAIN_OF_FIRST = 2e-3, 1e-3
+#: Batches of a search before which no epoch is the best: the likelihood of a few held-out samples,
+#: at the temperature that suits them, may be highest when next to nothing was learnt.
+FIRST_BATCHES = 20
 
 
 class BestEpoch(Callback):
@@ -292,8 +292,8 @@ class BestEpoch(Callback):
         self.values_ = [*self.values_, value][-self.n_last :]
         value = float(np.mean(self.values_))
         epoch = net.history[-1, "epoch"]
-        first = self.best_ is None or epoch <= self._first_epoch(net)
-        if first or value > self.best_ + self._least_gain(net):
+        nothing_yet = self.best_ is None or self._is_early(net, epoch)
+        if nothing_yet or value > self.best_ + self._least_gain(net):
             self.best_, self.best_epoch_ = value, epoch
             self.state_ = copy.deepcopy(net.module_.state_dict())
             # Of other buffers outside the state dict a checkpoint, too, keeps none.
@@ -303,11 +303,10 @@ class BestEpoch(Callback):
         elif self.patience is not None and epoch - self.best_epoch_ >= self._patience(net):
             net.exhausted_ = True
 
-    def _first_epoch(self, net):
-        """Return the first epoch that may be the best, whatever the values before it."""
-        if not isinstance(self.patience, float):
-            return 1
-        return math.ceil(FIRST_BATCHES / net.history[-1, "train_batch_count"])
+    def _is_early(self, net, epoch):
+        """Return whether no epoch of a search before this one may be the best."""
+        n_batches = (epoch - 1) * net.history[-1, "train_batch_count"]
+        return isinstance(self.patience, float) and n_batches < FIRST_BATCHES
 
     def _least_gain(self, net):
         if not isinstance(self.patience, float) or not math.isfinite(self.best_):

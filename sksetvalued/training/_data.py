@@ -262,7 +262,7 @@ class _IndexLists:
 
 
 class Loader(DataLoader):
-    """A DataLoader whose workers end with an error, and that says what to do when one dies."""
+    """A DataLoader whose workers end with its first error; it says what to do when one dies."""
 
     def __iter__(self):
         # Seeds are drawn here, as without it, and not at the first batch.
