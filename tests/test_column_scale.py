@@ -47,6 +47,30 @@ def test_single_precision_suffices_for_means_up_to_ten_thousand_deviations():
     assert np.abs(first_layer(shifted)(shifted).numpy() - bent(Z)).max() < 2e-3
 
 
+@pytest.mark.parametrize("n_columns", [12, 48, 60, 480, 600])
+def test_rows_of_many_columns_are_as_long_as_those_of_fifty(n_columns):
+    """By one factor for all columns, and for their cosines, where these are taken."""
+    X = np.random.default_rng(1).standard_normal((200, n_columns))
+    statistics = ArrayInputs(X).statistics()
+    network = build_network(None, None, None, (n_columns,), 2, normalization=statistics)
+    columns = bent(X)
+    factor = min(1, 40 / np.abs(columns).sum(1).mean())
+    assert (factor < 1) == (n_columns > 50)
+    expected = [columns, 0.3 * np.cos(columns)] if n_columns <= 500 else [columns]
+    given = network.normalize(torch.from_numpy(X))
+    np.testing.assert_allclose(given, factor * np.hstack(expected), atol=1e-5)
+
+
+@pytest.mark.parametrize("n_columns", [60, 300, 600])
+def test_networks_of_many_columns_are_saved_whole(n_columns, tmp_path):
+    X = np.random.default_rng(1).standard_normal((90, n_columns))
+    clf = TopKClassifier(k=2, max_epochs=1, random_state=0).fit(X, np.arange(90) % 3)
+    save(clf, tmp_path / "m")
+    np.testing.assert_array_equal(
+        load(tmp_path / "m").decision_function(X), clf.decision_function(X)
+    )
+
+
 @pytest.mark.parametrize("weight", [torch.arange(200) % 7 + 1, torch.arange(200) % 4])
 def test_weights_of_samples_enter_the_statistics(weight):
     X = np.hstack([Z, np.exp(3 * Z), ZERO_INFLATED])

@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier, load, save
-from sksetvalued.inputs import WIDE, SparseInputs, SparseRows
+from sksetvalued.inputs import MANY_COLUMNS, WIDE, SparseInputs, SparseRows
 from sksetvalued.networks import HEADS, MLP, LinearHead, Network, TwoHead
 
 N_COLUMNS, N_CLASSES = 400, 5
@@ -409,8 +409,12 @@ def test_words_are_learnt_by_one_hidden_layer_however_few_they_are(tmp_path):
     """Sparse columns are words unless one is a quantity, dense ones where they are many."""
     X, y = sp.random_array((90, 40), density=0.1, format="csr", rng=0), np.arange(90) % 3
     varying, constant = (np.linspace(1, 2, 90), np.ones(90))
-    cases = {True: [X, sp.hstack([X, constant[:, None]]), np.zeros((90, WIDE + 1))]}
-    cases[False] = [sp.hstack([X, varying[:, None]]), X.toarray(), np.zeros((90, WIDE))]
+    cases = {True: [X, sp.hstack([X, constant[:, None]]), np.zeros((90, MANY_COLUMNS))]}
+    cases[False] = [
+        sp.hstack([X, varying[:, None]]),
+        X.toarray(),
+        np.zeros((90, MANY_COLUMNS - 1)),
+    ]
     for of_words, tables in cases.items():
         for table in tables:
             given = sp.csr_matrix(table) if sp.issparse(table) else table

@@ -7,17 +7,17 @@ TRAINING_PARAMETERS = """\
 backbone : None, tuple of int, str, nn.Module or callable, default=None
     What turns a sample into features. None is a small convolutional network for images, and for
     tables a perceptron with two hidden layers of 256 units, beside which the columns go to the
-    last layer too, or with one where the columns are words: more than 500 columns, or those of a
-    sparse matrix (less than 30 % of it not zero) without quantities (columns that vary, and are
-    not zero in 90 % of the rows or more); a tuple gives the hidden widths; a name is "mlp",
+    last layer too, or with one where the columns are many or words: 250 columns or more, or those
+    of a sparse matrix (less than 30 % of it not zero) without quantities (columns that vary, and
+    are not zero in 90 % of the rows or more); a tuple gives the hidden widths; a name is "mlp",
     "convnet", "densenet40_40", a classification model of torchvision, "timm/NAME", "hf/TYPE" for a
     type of model of transformers or, with its weights, "hf/REPOSITORY"; a callable takes the shape
     of a sample and returns a new module. A module that is given itself is copied.
     The perceptron standardises the columns of a table by the training data, after it has bent
     what lies far from the median in units of the quartiles (positive columns of many orders are
-    taken about as their logarithms), and takes the cosines of up to 500 columns beside them (of
-    sparse columns it scales the stored values); `partial_fit` takes the statistics of its first
-    piece.
+    taken about as their logarithms), takes the cosines of up to 500 columns beside them, and
+    makes all smaller where they are many (of sparse columns it scales the stored values);
+    `partial_fit` takes the statistics of its first piece.
 backbone_params : dict, default=None
     Arguments of a named or callable backbone; of "hf/" the values of its configuration, and
     ``"pooling"``: "mean" (the default), "cls", "last", "max" or "pooler". Perceptrons on tables

@@ -1,6 +1,6 @@
 """From whatever a user passes as X to batches of tensors."""
 
-from ._base import NO_SAMPLES, WIDE, ChannelStatistics, ColumnStatistics, Inputs
+from ._base import MANY_COLUMNS, NO_SAMPLES, WIDE, ChannelStatistics, ColumnStatistics, Inputs
 from ._devices import moved
 from ._kinds import hint_of_one, input_kind, media_inputs, table_inputs
 from ._mapped import is_mapped
@@ -11,6 +11,7 @@ from ._torch_datasets import check_pairs
 from ._transforms import value_statistics
 
 __all__ = [
+    "MANY_COLUMNS",
     "NO_SAMPLES",
     "WIDE",
     "ChannelStatistics",

@@ -5,8 +5,11 @@ from typing import NamedTuple
 
 import torch
 
-#: Tables of more columns, as of texts, are wide.
+#: The cosines of more columns than these are not taken, nor are all zeros of a matrix filled.
 WIDE = 500
+
+#: From so many columns on, one hidden layer is enough, as for words.
+MANY_COLUMNS = 250
 
 NO_SAMPLES = "X holds no samples (n_samples=0), at least one is needed."
 TEXTS_REMEDY = "Texts go through a vectorizer first, as in make_pipeline(TfidfVectorizer(), ...)."
@@ -46,6 +49,8 @@ class ColumnStatistics(NamedTuple):
     mean, std : DoubleTensor of shape (n_features,), optional
         Of ``arcsinh((x - centre) / scale)``. Sparse tables, most zeros of which have to stay, have
         none: of columns with zeros the centre is zero, and they are scaled only.
+    length : float, optional
+        What comes out has so large a sum of absolute values, in the mean of the rows.
 
     Examples
     --------
@@ -59,6 +64,7 @@ class ColumnStatistics(NamedTuple):
     scale: torch.Tensor
     mean: torch.Tensor | None = None
     std: torch.Tensor | None = None
+    length: float | None = None
 
 
 class Inputs(ABC):
@@ -102,7 +108,7 @@ class Inputs(ABC):
         sample_weight : array or Tensor of shape (n_samples,), optional
         """
         shape = self.sample_shape
-        return isinstance(shape, tuple) and len(shape) == 1 and shape[0] > WIDE
+        return isinstance(shape, tuple) and len(shape) == 1 and shape[0] >= MANY_COLUMNS
 
     @abstractmethod
     def __len__(self):

@@ -133,7 +133,11 @@ class TableInputs(Inputs):
             )
             distance = ((mean.square() + std.square()) / share_of_others).sqrt()
             std = torch.where(alike, distance / 2, std)
-        return ColumnStatistics(centre, scale, mean, _or_one(std))
+        std = _or_one(std)
+        sizes, _ = self._mean_and_std(
+            sample_weight, lambda x: ((arcsinh((x - centre) / scale) - mean) / std).abs()
+        )
+        return ColumnStatistics(centre, scale, mean, std, sizes.sum().item())
 
     def _quartiles(self, sample_weight):
         """Return the least values, and those that a quarter, a half, three quarters hold."""

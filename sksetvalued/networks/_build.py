@@ -10,12 +10,16 @@ from .._checks import LARGEST, SMALLEST, check_option
 from ..inputs import WIDE, ChannelStatistics, ColumnStatistics
 from ._backbones import MLP
 from ._heads import HEADS
-from ._network import Arcsinh, ColumnScale, Network, Normalize, WithCosines
+from ._network import Arcsinh, ColumnScale, Network, Normalize, Shrink, WithCosines
 from ._probe import n_features_of
 from ._sources import N_COLOURS, is_built_in, source_of
 
 #: Mean and spread of the colours of ImageNet, as torchvision and timm have them.
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+#: Largest sum of the absolute values of a row, in the mean of the rows of a table. An update of
+#: AdamW changes all weights by about as much, and what a unit gets by that times this sum.
+LONGEST = 40.0
 
 
 def build_network(
@@ -51,7 +55,8 @@ def build_network(
         Statistics of the training images, before which come those that the weights were trained
         with; a pair comes before both. Images in bytes are divided by 255 in any case. For tables
         the statistics of the columns, which a perceptron of this package centres, scales and
-        bends; beside up to 500 of them it takes a part of their cosines.
+        bends; beside up to 500 of them it takes a part of their cosines, and it makes all smaller
+        where they are many.
     generator : torch.Generator, optional
         Source of the initial weights, and of the seeds of dropout, of what is built in; torch's
         default when absent, as for all other backbones.
@@ -98,9 +103,7 @@ def build_network(
     if isinstance(form, dict):
         normalize = nn.Identity()
     elif len(form) == 1:
-        normalize = _column_scale(normalization, body)
-        if with_cosines:
-            normalize.append(WithCosines())
+        normalize = _column_scale(normalization, body, with_cosines)
     elif len(form) == 3:
         own = source.statistics(backbone, weights, body)
         normalize = _image_normalization(normalization, own, weights, source.n_channels)
@@ -164,7 +167,7 @@ def has_cosines(backbone, form):
     return is_built_in(backbone) and form[0] <= WIDE
 
 
-def _column_scale(statistics, body):
+def _column_scale(statistics, body, with_cosines):
     """Return the first layer for tables.
 
     Only a perceptron of ours surely takes its columns for quantities.
@@ -176,7 +179,12 @@ def _column_scale(statistics, body):
     scale = ColumnScale(statistics.centre, spread)
     if statistics.mean is None:
         return scale
-    return nn.Sequential(scale, Arcsinh(), ColumnScale(*statistics[2:]))
+    layers = [scale, Arcsinh(), ColumnScale(statistics.mean, statistics.std)]
+    if with_cosines:
+        layers.append(WithCosines())
+    if statistics.length > LONGEST:
+        layers.append(Shrink(LONGEST / statistics.length))
+    return nn.Sequential(*layers)
 
 
 def _image_normalization(statistics, own, weights, n_channels):

@@ -124,6 +124,23 @@ class WithCosines(nn.Module):
         return torch.cat([x, self.part * x.cos()], dim=1)
 
 
+class Shrink(nn.Module):
+    """Multiply all columns by one factor.
+
+    Parameters
+    ----------
+    factor : float, default=1.0
+    """
+
+    def __init__(self, factor=1.0):
+        super().__init__()
+        self.register_buffer("factor", torch.as_tensor(factor, dtype=torch.float32))
+
+    def forward(self, x):
+        """Return the columns times the factor."""
+        return x * self.factor
+
+
 class Network(nn.Module):
     """A backbone between the normalisation of its input and a head.
 

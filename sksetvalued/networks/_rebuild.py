@@ -8,7 +8,7 @@ from torch.overrides import TorchFunctionMode
 
 from ._build import has_cosines
 from ._heads import HEADS
-from ._network import Arcsinh, ColumnScale, Network, Normalize, WithCosines
+from ._network import Arcsinh, ColumnScale, Network, Normalize, Shrink, WithCosines
 from ._sources import source_of
 
 #: Memory that constants of a network may take beyond that of its tensors.
@@ -79,6 +79,8 @@ def rebuild_network(backbone, backbone_params, input_shape, n_classes, head, sta
         first = _first_layer(state, input_shape, source.n_channels)
         if with_cosines:
             first.append(WithCosines())
+        if f"normalize.{3 + with_cosines}.factor" in state:
+            first.append(Shrink())
         return Network(first, body, HEADS[head](width, n_classes, generator))
 
     with torch.device("meta") if source.holds_constants else _WithoutMemory():
