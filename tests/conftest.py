@@ -1,5 +1,7 @@
 """Shared settings of the test suite."""
 
+import contextlib
+import functools
 import gc
 import os
 from pathlib import Path
@@ -71,6 +73,21 @@ def instruction_set(request):
     kernels.use_instruction_set(request.param)
     yield request.param
     kernels.use_instruction_set(names[0])
+
+
+@pytest.fixture(scope="session")
+def exports_share_operations():
+    """Let torch find the operations of ONNX once, which takes a second, and not for each export.
+
+    That is inside torch; where it moves, exports take their time.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        with contextlib.suppress(ImportError):
+            from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+            found = functools.cache(ONNXRegistry.from_torchlib)
+            patch.setattr(ONNXRegistry, "from_torchlib", staticmethod(found))
+        yield
 
 
 @pytest.fixture

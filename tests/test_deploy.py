@@ -42,6 +42,8 @@ from sksetvalued.estimators._marginals import label_proba
 from sksetvalued.operators import sparse_top
 from sksetvalued.rules import AverageError, AverageK, PointwiseError, TopK
 
+pytestmark = pytest.mark.usefixtures("exports_share_operations")
+
 X, digit = load_digits(return_X_y=True)
 y = np.array(list("abcdefghij"))[digit]
 X, y, X_new = X[:400], y[:400], X[400:800]

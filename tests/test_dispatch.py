@@ -159,9 +159,10 @@ IN_GRAPHS = {
 @pytest.mark.parametrize(
     ("name", "order"),
     [
-        # A Hessian takes both of the others, one within the other.
+        # A Hessian takes both of the others, one within the other. Of lapsum `test_losses_mixed`
+        # takes one derivative more.
         pytest.param(name, order, marks=[pytest.mark.slow] if order != alone else [])
-        for name, alone in zip(IN_GRAPHS, ("forward", "grad", "hessian", "hessian"), strict=True)
+        for name, alone in zip(IN_GRAPHS, ("forward", "grad", "hessian", None), strict=True)
         for order in ("forward", "grad", "hessian")
     ],
 )
@@ -230,7 +231,13 @@ assert "Install a C++ compiler" in str(warning.message), warning
 
 
 @pytest.mark.parametrize(
-    "loss", [SmoothedTopKHingeLoss(2), LapSumLoss(2), MixedTopKLoss(k=2), SparsemaxLoss()]
+    "loss",
+    [
+        SmoothedTopKHingeLoss(2),
+        MixedTopKLoss(k=2),  # whose memberships are those of lapsum
+        pytest.param(LapSumLoss(2), marks=pytest.mark.slow),
+        SparsemaxLoss(),
+    ],
 )
 def test_exported_losses_take_any_number_of_rows(loss):
     def data(n):

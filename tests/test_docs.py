@@ -18,6 +18,7 @@ def code_of(page):
     return "\n".join(re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE))
 
 
+@pytest.mark.usefixtures("exports_share_operations")
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if code_of(page)], ids=lambda page: page.stem

@@ -94,7 +94,9 @@ def test_derivatives_are_those_of_finite_differences_and_of_transforms(name):
     both = torch.stack([scores, tangent])
     expected = torch.stack([function(scores), function(tangent)])
     torch.testing.assert_close(torch.vmap(function)(both), expected)
-    assert function(scores.bfloat16()).dtype == torch.bfloat16 or name != "memberships"
+    if name == "memberships":
+        assert function(scores.bfloat16()).dtype == torch.bfloat16
+        return  # A mixed loss compiles them, too.
     compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
     results = []
     for each in (function, compiled):
