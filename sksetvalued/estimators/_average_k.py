@@ -88,7 +88,7 @@ class AverageKClassifier(PlainState, SetsThreshold, DeepSetClassifier, rule=Aver
         that no row of the training has. "auto", with ``calibration_fraction="auto"`` and where
         `max_epochs` is searched, is five, of which as many are used as hold out 1,200 samples
         (all of 1,000 samples, two of 5,000, one of 10,000 and more), and 3,000 where columns are
-        words (see `backbone`), whose few epochs cost little. None: no folds.
+        many or words (see `backbone`), whose few epochs cost little. None: no folds.
     {training}
 
     Attributes
