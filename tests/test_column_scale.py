@@ -10,7 +10,7 @@ from skorch.callbacks import Callback
 from sksetvalued import TopKClassifier, load, save
 from sksetvalued.inputs import arcsinh
 from sksetvalued.inputs._tables import ArrayInputs
-from sksetvalued.networks import build_network
+from sksetvalued.networks import ColumnStatistics, build_network
 
 Z = np.random.default_rng(0).standard_normal((200, 6))
 Y = (Z[:, :3].argmax(1) + 3 * (Z[:, 3] > 0)).astype(int)
@@ -59,6 +59,11 @@ def test_rows_of_many_columns_are_as_long_as_those_of_fifty(n_columns):
     expected = [columns, 0.3 * np.cos(columns)] if n_columns <= 500 else [columns]
     given = network.normalize(torch.from_numpy(X))
     np.testing.assert_allclose(given, factor * np.hstack(expected), atol=1e-5)
+    # Their length need not be said.
+    without = ColumnStatistics(*statistics[:4])
+    network = build_network(None, None, None, (n_columns,), 2, normalization=without)
+    given = network.normalize(torch.from_numpy(X))
+    np.testing.assert_allclose(given, np.hstack(expected), atol=1e-5)
 
 
 @pytest.mark.parametrize("n_columns", [60, 300, 600])

@@ -49,8 +49,9 @@ class ColumnStatistics(NamedTuple):
     mean, std : DoubleTensor of shape (n_features,), optional
         Of ``arcsinh((x - centre) / scale)``. Sparse tables, most zeros of which have to stay, have
         none: of columns with zeros the centre is zero, and they are scaled only.
-    length : float, optional
-        What comes out has so large a sum of absolute values, in the mean of the rows.
+    length : float, default=0.0
+        What comes out has so large a sum of absolute values, in the mean of the rows; zero where
+        it is not known.
 
     Examples
     --------
@@ -64,7 +65,7 @@ class ColumnStatistics(NamedTuple):
     scale: torch.Tensor
     mean: torch.Tensor | None = None
     std: torch.Tensor | None = None
-    length: float | None = None
+    length: float = 0.0
 
 
 class Inputs(ABC):
