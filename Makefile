@@ -10,6 +10,9 @@ PIP = $(PYTHON) -m pip
 # those marked without_kernels compute the same in `make test`.
 OF_KERNELS = $(filter-out %_mixed.py, $(wildcard tests/test_losses_*.py tests/test_operators_*.py)) tests/test_projection.py
 OF_KERNELS += $(addprefix tests/test_sparse_top.py::test_, samples_without_labels_teach_the_size bird_songs_are_told_apart)
+# Graphs are traced in the same way with kernels and without them.
+TRACED = $(addprefix --deselect tests/, test_losses_top_k.py::test_noised_loss_runs_inside_a_compiled_function)
+TRACED += $(addprefix --deselect tests/test_projection.py::test_, a_traced_graph_is_whole_and_gives_the_same an_exported_graph_does_without_this_package)
 SPHINX = $(PYTHON) -m sphinx -W --keep-going -E -q
 export OMP_NUM_THREADS ?= 1
 
@@ -33,7 +36,7 @@ test:  ## Run the tests and the doctests.
 	$(PYTHON) -m pytest
 
 test-without-kernels:  ## Run the tests of losses and operators as if no compiler had been found.
-	SKSETVALUED_KERNELS=0 $(PYTHON) -m pytest -n 0 $(OF_KERNELS) -m 'not (slow or without_kernels)'
+	SKSETVALUED_KERNELS=0 $(PYTHON) -m pytest -n 0 $(OF_KERNELS) $(TRACED) -m 'not (slow or without_kernels)'
 
 test-slow:  ## Run the statistical and long tests.
 	$(PYTHON) -m pytest -m slow -n 0 --timeout 1800
