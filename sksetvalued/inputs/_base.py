@@ -100,7 +100,7 @@ class Inputs(ABC):
         """Shape of one sample."""
 
     def of_words(self, sample_weight=None):
-        """Return whether the columns of a table tell something each, as words do.
+        """Return whether the columns of a table are learnt as words are.
 
         They are many, or indicators and counts of a sparse matrix.
 
