@@ -98,9 +98,10 @@ def check_in_order(values, name, classes=None, of="classes"):
         same = len(names) == len(given) and set(names) == set(given)
         if same and names != given:
             remedy = "sort_index()" if names == sorted(names) else f"loc[{of}]"
+            first = next(i for i, (mine, other) in enumerate(zip(given, names)) if mine != other)
             raise ValueError(
-                f"{name} must be in the order of {of}, but its index is {given[:5]}, and {of} "
-                f"are {names[:5]}: pass {name}.{remedy}."
+                f"{name} must be in the order of {of}, but at position {first} its index holds "
+                f"{given[first]!r}, and {of} {names[first]!r}: pass {name}.{remedy}."
             )
         if same:
             return

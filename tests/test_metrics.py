@@ -361,7 +361,9 @@ def test_counts_are_in_the_order_of_the_labels_that_are_given():
     assert result == {"few": 1.0, "medium": 0.5, "many": 0.0}
     for use in (shot_coverage_score, SetReport.from_predictions, SetSizeDisplay.from_predictions):
         use(y_true, y_set, class_counts=counts, **params)
-        with pytest.raises(ValueError, match=r"labels are \['c', 'a', 'b'\].*\.loc\[labels\]"):
+        with pytest.raises(
+            ValueError, match=r"at position 0 its.*'a', and labels 'c'.*\.loc\[labels\]"
+        ):
             use(y_true, y_set, class_counts=counts.sort_index(), **params)
 
 
@@ -414,6 +416,9 @@ def test_columns_are_told_by_the_values_of_their_labels(days, dtype, of_columns)
 
 
 def test_lists_of_labels_are_not_a_mask():
+    for y_set in ([["a", "b"]], np.array([["a", "b"]], object), [[0, 2]]):
+        with pytest.raises(ValueError, match="must hold booleans.*MultiLabelBinarizer"):
+            set_coverage_score(["a"], y_set)
     with pytest.raises(ValueError, match="MultiLabelBinarizer"):
         average_set_size([["a"], ["a", "b"]])
 

@@ -15,6 +15,7 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_digits, load_iris
 from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import (
+    BaggingClassifier,
     HistGradientBoostingClassifier,
     RandomForestClassifier,
     StackingClassifier,
@@ -468,6 +469,122 @@ def test_macro_prior_comes_from_the_training_labels(digits):
     np.testing.assert_allclose(clf.rule_.prior_, counts / counts.sum())
 
 
+def tail_of_three():
+    """Return samples of three classes that overlap, of which two are rare, and their labels."""
+    rng, y = np.random.default_rng(0), np.repeat(list("abc"), [300, 60, 20])
+    return rng.normal(size=(len(y), 2)) + 2 * np.eye(3, 2)[np.searchsorted(list("abc"), y)], y
+
+
+COUNTS, BALANCED = np.array([300, 60, 20]), np.array([1, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("model", "masses"),
+    [
+        (LogisticRegression(), COUNTS),
+        (LogisticRegression(class_weight="balanced"), BALANCED),
+        (LogisticRegression(class_weight={"b": 2, "c": 9}), [300, 120, 180]),
+        (make_pipeline(StandardScaler(), LogisticRegression(class_weight="balanced")), BALANCED),
+        (RandomForestClassifier(5, class_weight="balanced_subsample"), BALANCED),
+        (GaussianNB(), COUNTS),
+        (GaussianNB(priors=[0.2, 0.5, 0.3]), [2, 5, 3]),
+        (MultinomialNB(fit_prior=False), BALANCED),
+        (TopKClassifier(1, backbone=(), max_epochs=1, class_weight="balanced"), COUNTS),
+    ],
+    ids=str,
+)
+def test_macro_sets_divide_by_the_prior_of_the_scores(model, masses):
+    X, y = tail_of_three()
+    X = np.abs(X)
+    rule = TopK(1, objective="macro")
+    fitted = PlugInClassifier(model, rule, cv=0.5).fit(X, y)
+    again = PlugInClassifier(fitted.estimator_, rule, cv="prefit")
+    for clf in (fitted, PlugInClassifier(model, rule).fit(X, y)):
+        np.testing.assert_allclose(clf.rule_.prior_, np.array(masses) / np.sum(masses))
+    if isinstance(getattr(model, "class_weight", None), dict):
+        with pytest.raises(ValueError, match="class_weight of LogisticRegression.*pass prior="):
+            again.fit(X, y)
+    else:
+        np.testing.assert_allclose(again.fit(X, y).rule_.prior_, fitted.rule_.prior_)
+
+
+def test_probabilities_that_weights_do_not_change_keep_the_prior_of_the_labels():
+    X, y = tail_of_three()
+    calibrated = CalibratedClassifierCV(LogisticRegression(class_weight="balanced"))
+    for model in (calibrated, SVC(class_weight="balanced", probability=True)):
+        clf = PlugInClassifier(model, TopK(1, objective="macro")).fit(X, y)
+        np.testing.assert_allclose(clf.rule_.prior_, COUNTS / 380)
+        # Nearly the mean of the probabilities, which weights would have made a third each.
+        np.testing.assert_allclose(clf.predict_proba(X).mean(0), COUNTS / 380, atol=0.02)
+
+
+def test_the_prior_is_counted_with_the_weights_that_the_classifier_got():
+    X, y = tail_of_three()
+    weight = 1 / COUNTS[np.searchsorted(list("abc"), y)]
+    model = make_pipeline(StandardScaler(), LogisticRegression())
+    clf = PlugInClassifier(model, TopK(1, objective="macro"))
+
+    def counts(**params):
+        return clf.fit(X, y, **params).class_counts_
+
+    with pytest.warns(UserWarning, match="the rule only"):
+        np.testing.assert_array_equal(counts(sample_weight=weight), COUNTS)
+    np.testing.assert_allclose(counts(logisticregression__sample_weight=weight), BALANCED)
+    clf.estimator = GridSearchCV(model, {"logisticregression__C": [1]}, cv=2)
+    np.testing.assert_allclose(counts(logisticregression__sample_weight=weight), BALANCED)
+    clf.estimator = LogisticRegression()
+    np.testing.assert_allclose(counts(sample_weight=weight), BALANCED)
+    with config_context(enable_metadata_routing=True):
+        model[0].set_fit_request(sample_weight=True)
+        for wanted, params, expected in (
+            (False, {"sample_weight": weight}, COUNTS),
+            (True, {"sample_weight": weight}, BALANCED),
+            ("w", {"w": weight}, BALANCED),
+        ):
+            model[-1].set_fit_request(sample_weight=wanted)
+            clf.estimator = model
+            np.testing.assert_allclose(counts(**params), expected)
+        model[-1].set_fit_request(sample_weight=True)
+        clf.estimator = make_pipeline(BaggingClassifier(model[-1], 2))
+        np.testing.assert_allclose(counts(sample_weight=weight), BALANCED)
+
+
+class CountsFits(GaussianNB):
+    n_fits = 0
+
+    def fit(self, X, y, sample_weight=None):
+        CountsFits.n_fits += 1
+        return super().fit(X, y, sample_weight)
+
+
+@pytest.mark.parametrize("cv", [None, 4, KFold(3)])
+@pytest.mark.parametrize(
+    "rule", [TopK(2), TopK(2, objective="macro"), PointwiseError(0.2)], ids=str
+)
+def test_a_rule_that_learns_nothing_of_scores_costs_one_fit(rule, cv):
+    X, y = load_iris(return_X_y=True)
+    X, y = X[::16], y[::16]  # of four samples a class at most, no five folds could be made
+    CountsFits.n_fits = 0
+    clf = PlugInClassifier(CountsFits(), rule, cv=cv).fit(X, y)
+    assert CountsFits.n_fits == 1
+    proba = GaussianNB().fit(X, y).predict_proba(X)
+    np.testing.assert_array_equal(clf.predict_set(X), rule.fit(proba, y).predict_set(proba))
+
+
+def test_logarithms_are_those_that_the_classifier_gives():
+    X, y = load_digits(return_X_y=True)
+    X, X_test, y = X[:900], X[900:], y[:900]
+    rule = TopK(3, log_scores=True)
+    clf = PlugInClassifier(GaussianNB(), rule).fit(X, y)
+    log_proba = clf.predict_log_proba(X_test)
+    with np.errstate(divide="ignore"):
+        underflowed = np.isinf(np.log(np.exp(log_proba)))
+    assert underflowed.any()
+    assert np.isfinite(log_proba).all()
+    expected = rule.fit(log_proba).predict_set(log_proba)
+    np.testing.assert_array_equal(clf.predict_set(X_test), expected)
+
+
 class InThread(GaussianNB):
     """Notes in which threads it is fitted to how many samples."""
 
@@ -841,12 +958,29 @@ def test_warnings_say_where_the_package_was_called():
 
 
 @pytest.mark.parametrize("n_of_a_class", [[1, 150], [2] * 75])
-def test_a_promise_warns_of_classes_with_few_samples(n_of_a_class):
+@pytest.mark.parametrize(
+    ("rule", "of_samples"),
+    [
+        (AverageK(1, finite_sample=True, max_size=2), True),
+        (AverageError(0.4), True),
+        (AverageError(0.4, coverage="class", interpolation=0.5), True),
+        # Given how many samples each class has, whatever their proportions.
+        (AverageError(0.4, coverage="class"), False),
+        (AverageError(0.4, coverage="macro"), False),
+    ],
+    ids=str,
+)
+def test_a_promise_over_samples_warns_of_classes_with_few(n_of_a_class, rule, of_samples):
     X, _ = load_iris(return_X_y=True)
     y = np.repeat(np.arange(len(n_of_a_class)), n_of_a_class)
-    model = PlugInClassifier(GaussianNB(), AverageK(1, finite_sample=True, max_size=2), cv=0.4)
-    with pytest.warns(UserWarning, match="would be of classes of which none is left.*'prefit'"):
+    model = PlugInClassifier(GaussianNB(), rule, cv=0.4)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
         model.fit(X[: len(y)], y[:150])
+    said = [str(warning.message) for warning in seen]
+    few = [text for text in said if "would be of classes of which none is left" in text]
+    assert len(few) == of_samples
+    assert all("'prefit'" in text for text in few)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model.fit(X, np.arange(150) % 3)

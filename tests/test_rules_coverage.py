@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from sksetvalued.rules import AverageError, AverageK, PointwiseError, _conformal
 from sksetvalued.rules._conformal import samples_missing
@@ -416,3 +416,29 @@ def test_an_error_that_looks_like_a_coverage_is_warned_of(rule):
     )
     with pytest.warns(UserWarning, match=said):
         rule.fit(p, p.argmax(1))
+
+
+@pytest.mark.parametrize("log_scores", [False, True])
+@pytest.mark.parametrize("objective", ["micro", "macro"])
+@pytest.mark.parametrize("coverage", ["micro", "macro", "class"])
+def test_classes_are_in_every_set_with_a_word_where_true_scores_are_the_lowest(
+    coverage, objective, log_scores
+):
+    # Shares of few votes: one sample in five has none for its class.
+    y, scores = np.arange(300) % 3, np.zeros((300, 3))
+    scores[np.arange(300), np.where(np.arange(300) % 5, y, (y + 1) % 3)] = 1
+    if log_scores:
+        with np.errstate(divide="ignore"):
+            scores = np.log(scores)
+    params = {"objective": objective, "prior": [0.5, 0.3, 0.2]} if objective == "macro" else {}
+    params |= {"coverage": coverage, "log_scores": log_scores}
+    with pytest.warns(UserWarning, match="3 classes are in every set: so many samples"):
+        rule = AverageError(0.1, **params).fit(scores, y)
+    assert rule.predict_set(scores).all()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rule = AverageError(0.3, **params).fit(scores, y)
+        parts = [clone(rule).partial_fit(scores[i::2], y[i::2]) for i in range(2)]
+        parts[0].merge(parts[1])
+    assert not rule.predict_set(scores).all()
+    np.testing.assert_array_equal(parts[0].predict_set(scores), rule.predict_set(scores))

@@ -38,6 +38,7 @@ from ..inputs import NO_SAMPLES
 from ..rules import AverageK
 from ..rules._size import MOST_SEEN
 from ..training import HELD_OUT, split_per_class, with_rows
+from ._priors import prior_of_scores, weights_in_training
 
 #: Scores of training samples, at most, that tell how sure models are of what they know.
 MOST_SCORES_SEEN = 1 << 25
@@ -70,8 +71,9 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         How scores become sets: an object of :mod:`sksetvalued.rules`.
     cv : int, float, splitter, iterable, None or "prefit", default=None
         Where the scores that calibrate the rule come from. An int: from stratified
-        cross-validation, after which the estimator is refitted on all samples. A float in (0, 1):
-        from that share of each class, which the estimator is not trained on. "prefit":
+        cross-validation, after which the estimator is refitted on all samples; with a rule that
+        learns nothing of scores, `TopK` or `PointwiseError`, it is fitted just once. A float in
+        (0, 1): from that share of each class, which the estimator is not trained on. "prefit":
         `estimator` is fitted already and stays as it is; `fit` calibrates the rule on its
         samples, which it must not have been trained on. An iterable of splits, or a
         `PredefinedSplit`, holds positions of the samples of this very fit: it is not for searches.
@@ -86,8 +88,8 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     classes_ : ndarray of shape (n_classes,)
         Sorted labels; the order of the columns of the sets.
     class_counts_ : ndarray of shape (n_classes,)
-        Training samples per class, their weights where weights are given. With ``cv="prefit"``,
-        there if `estimator` has it.
+        Training samples per class, their weights where the classifier is given weights. With
+        ``cv="prefit"``, there if `estimator` has it.
     estimator_ : classifier
         The fitted classifier.
     rule_ : rule
@@ -129,8 +131,10 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     Rules are given the probabilities of a classifier; of the deep ones of this package, those
     under the prior of their training data, whatever their loss did to it. The prior of a macro
-    objective, where the rule has none, is that of `class_counts_`, else that of the labels given
-    to calibrate.
+    objective, where the rule has none, is the one under which the classifier gives them: what it
+    says itself, as naive Bayes does, else `class_counts_` times its `class_weight`. A classifier
+    that is fitted already is taken to be trained on classes as frequent as those it is calibrated
+    on; else give the rule a `prior`. Such weights inside of an ensemble are not seen.
 
     Examples
     --------
@@ -202,26 +206,33 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         X, y, weight, fit_params, place = self._check_data(X, y, sample_weight, fit_params)
         target = np.unique(y, return_inverse=True)[1]
         fit_params, split_params = self._route(weight, fit_params)
-        if share is None:
+        needs_scores = getattr(self.rule, "requires_scores", True)
+        if share is not None:
+            train, rows = self._split(target, share)
+        elif needs_scores or not isinstance(self.cv, Integral | None):
             folds, train = self._folds(X, y, place, split_params), np.arange(len(y))
         else:
-            train, rows = self._split(target, share)
+            train = np.arange(len(y))
         self.estimator_ = self._fit_estimator(X, y, train, fit_params)
         # A frozen classifier may know more, and one that learns from unlabelled samples fewer.
         self.classes_ = _classes_of(self.estimator_)
         target = self._columns(y)
+        own = weights_in_training(self.estimator, fit_params)
         self.class_counts_ = np.bincount(
             target[train],
-            weights=None if weight is None else weight[train],
+            weights=None if own is None else np.asarray(own)[train],
             minlength=len(self.classes_),
         )
+        self._copy_attributes()
+        if share is None and not needs_scores:
+            self.rule_ = self._rule()._begin(len(self.classes_))
+            return self
         if share is None:
             y_score, rows, seen = self._out_of_fold_scores(X, y, folds, fit_params)
         else:
             y_score, seen = self._scores(self.estimator_, self._rows(X, rows, train)), []
         given = y_score, target[rows], None if weight is None else weight[rows]
         self.rule_ = self._calibrated_rule(given, seen, X, train, weight)
-        self._copy_attributes()
         return self
 
     def _check_data(self, X, y, sample_weight, fit_params):
@@ -265,6 +276,8 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     def _held_out_share(self):
         """Return the share of the samples to hold out; None to use folds."""
         promises = getattr(self.rule, "requires_held_out", False)
+        if isinstance(self.cv, bool) or (isinstance(self.cv, Integral) and self.cv < 2):
+            raise ValueError(f"cv={self.cv!r} must be at least 2 to be a number of folds.")
         if self.cv is None:
             return HELD_OUT if promises else None
         if isinstance(self.cv, float | np.floating):
@@ -292,6 +305,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         # Of a draw without a look at the labels, samples of classes that it holds out as a whole.
         unknown = counts @ share ** (counts - 1.0) / len(target)
         promises = getattr(self.rule, "requires_held_out", False)
+        promises = promises and getattr(self.rule, "_promises_of_samples", True)
         if promises and (unknown > MOST_UNKNOWN or counts.min() == 1):
             warn_caller(
                 f"of samples held out without a look at their labels, about {100 * unknown:.2g} % "
@@ -378,13 +392,11 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return self._scores(self.estimator_, X), columns, weight
 
     def _rule(self):
-        """Return the rule, not fitted, with the prior of the training data where it needs one."""
-        rule, class_counts = clone(self.rule), getattr(self, "class_counts_", None)
-        needed = getattr(rule, "objective", None) == "macro" and rule.prior is None
-        if needed and class_counts is not None:
-            # A class that was never seen counts like the rarest, as in the deep estimators.
-            counts = np.maximum(class_counts, class_counts[class_counts > 0].min())
-            rule.set_params(prior=counts / counts.sum())
+        """Return the rule, not fitted, with the prior of the scores where it needs one."""
+        rule = clone(self.rule)
+        if getattr(rule, "objective", None) == "macro" and rule.prior is None:
+            counts = getattr(self, "class_counts_", None)
+            rule.set_params(prior=prior_of_scores(self.estimator_, self.classes_, counts))
         return rule
 
     def _fitted_rule(self):
@@ -394,7 +406,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         old = self.rule_
         if type(self.rule) is type(old) and not changed_parameters(self.rule, old):
             return old
-        new = self._rule()  # which may get the prior of the training data
+        new = self._rule()  # which may get the prior of the scores
         if type(new) is not type(old) or changed_parameters(new, old):
             given = "X, y" if getattr(new, "requires_y", True) else "X"
             warn_caller(
@@ -554,20 +566,23 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     def _scores(self, estimator, X, columns=None, rule=None):
         """Return the scores that a rule takes, by default `rule` of now, one column per class."""
         rule = self.rule if rule is None else rule
-        y_score, scale = self._scores_and_scale(estimator, X)
+        logs = getattr(rule, "log_scores", False)
+        y_score, scale = self._scores_and_scale(estimator, X, logs)
         n_classes = len(self.classes_)
         if columns is not None and not np.array_equal(columns, np.arange(n_classes)):
             missing = 0.0 if scale == "proba" else -np.inf
             known, y_score = y_score, np.full((len(y_score), n_classes), missing)
             y_score[:, columns] = known
-        wanted = "log_proba" if getattr(rule, "log_scores", False) else "proba"
+        wanted = "log_proba" if logs else "proba"
         if scale in ("decision", wanted):
             return y_score
         with np.errstate(divide="ignore"):
             return np.log(y_score) if wanted == "log_proba" else np.exp(y_score)
 
-    def _scores_and_scale(self, estimator, X):
+    def _scores_and_scale(self, estimator, X, logs=False):
         """Return scores of shape (n_samples, n_known_classes), and what they are.
+
+        With `logs`, they are log-probabilities where there are any.
 
         The estimators of this package give log-probabilities under the prior of their training
         data, which their `predict_proba` are not after every loss.
@@ -577,6 +592,9 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             return model._predict_log_proba(X), "log_proba"
         method = self._score_method(estimator)
         scale = "proba" if method == "predict_proba" else "decision"
+        if logs and scale == "proba" and hasattr(estimator, "predict_log_proba"):
+            with np.errstate(divide="ignore"):
+                return class_scores(estimator, X, "predict_log_proba")[0], "log_proba"
         return class_scores(estimator, X, method)[0], scale
 
     def _set_scores(self, X):
@@ -623,8 +641,6 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             return
         n_folds = 5 if self.cv is None else self.cv
         most = np.unique(y, return_counts=True)[1].max()
-        if isinstance(self.cv, bool) or n_folds < 2:
-            raise ValueError(f"cv={self.cv!r} must be at least 2 to be a number of folds.")
         if n_folds > most:
             fewer = min(n_folds, len(y))
             raise ValueError(

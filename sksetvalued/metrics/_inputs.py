@@ -17,6 +17,13 @@ from .._arrays import (
 from .._sets import without_zeros
 from .._validation import check_score_array
 
+#: What to do where labels were given in place of a mask.
+OF_LABELS = (
+    "Of lists of labels, MultiLabelBinarizer(classes=labels) of scikit-learn makes the mask that "
+    "predict_set returns."
+)
+OF_SCORES = "For scores use top_k_accuracy_score or average_k_accuracy_score."
+
 
 def labels_and_sets(y_true, y_set, labels):
     """Return true labels, their columns (-1: none), the labels of the columns, and the sets."""
@@ -54,24 +61,21 @@ def check_sets(y_set):
     except ValueError as error:
         if isinstance(y_set, np.ma.MaskedArray):
             raise
-        raise ValueError(
-            f"{error}. Of lists of labels, MultiLabelBinarizer(classes=labels) of scikit-learn "
-            "makes the mask that predict_set returns."
-        ) from error
+        raise ValueError(f"{error}. {OF_LABELS}") from error
     if y_set.ndim != 2 or 0 in y_set.shape:
         raise ValueError(
             "y_set must be a mask of shape (n_samples, n_classes), one row per sample, got "
             f"shape {y_set.shape}."
         )
     if y_set.dtype != bool:
+        if y_set.dtype.kind in "OSTU" and isinstance(y_set.flat[0], str | bytes):
+            raise ValueError(f"y_set must hold booleans, got strings. {OF_LABELS}")
         if y_set.dtype == object:
             y_set = as_numbers(y_set, "y_set")
         values = y_set.data if sparse else y_set
         if values.dtype.kind not in "iuf" or not np.isin(values, (0, 1)).all():
-            raise ValueError(
-                "y_set must hold booleans (or 0 and 1); for scores use top_k_accuracy_score or "
-                "average_k_accuracy_score."
-            )
+            remedy = OF_LABELS if values.dtype.kind in "iu" else OF_SCORES
+            raise ValueError(f"y_set must hold booleans (or 0 and 1). {remedy}")
         y_set = y_set.astype(bool)
     return y_set
 

@@ -144,6 +144,10 @@ class AverageError(SetRule):
         """Whether scores must be (log-)probabilities, not just any numbers that rank."""
         return self.objective == "macro" or self.interpolation is not None
 
+    @property
+    def _promises_of_samples(self):
+        return self.coverage == "micro" or self.interpolation not in (None, 1)
+
     def _check_params(self, n_classes):
         check_error(self.error)
         check_option("coverage", self.coverage, COVERAGES)
@@ -170,6 +174,7 @@ class AverageError(SetRule):
 
     def _start(self, n_classes):
         self._seen, self._threshold = [], None
+        self._lowest = np.full(n_classes, np.inf)
         self._promise = (float(self.error), self.coverage, self.interpolation)
 
     def _update(self, y_score, y, weight, total):
@@ -177,24 +182,30 @@ class AverageError(SetRule):
         kept = np.flatnonzero(weight)
         y, weight = y[kept], weight[kept]
         true_scores = y_score[kept, y]
-        if self.prior_ is not None:
-            true_scores = self._over_prior(true_scores, self._scaled_prior(y_score.dtype)[y])
+        prior = self._scaled_prior(y_score.dtype)
+        if prior is not None:
+            true_scores = self._over_prior(true_scores, prior[y])
         self._seen.append((true_scores, y, weight))
+        some = y_score if len(kept) == len(y_score) else y_score[kept]
+        lowest = self._over_prior(some.min(axis=0, initial=np.inf), prior)
+        self._lowest = np.minimum(self._lowest, lowest)
         self._threshold = None
 
     def _merge(self, other):
         self._seen = self._seen + other._seen
+        self._lowest = np.minimum(self._lowest, other._lowest)
         self._threshold = None
 
     def _close(self):
         self._threshold = self._solve()
-        self._seen = []
+        self._seen, self._lowest = [], None
 
     def _solve(self):
         """Return the threshold, or those of the classes, of the samples seen so far."""
         seen = tuple(np.concatenate(parts) for parts in zip(*self._seen))
-        self._warn_if_too_few(seen[1], seen[2])
         threshold = self._quantile(seen)
+        too_few = self._warn_if_too_few(seen[1], seen[2])
+        self._warn_if_all_reach(threshold, too_few)
         one_of_them = self.prior_ is None and self._promise[2] in (None, 0, 1)
         return threshold if one_of_them else self._reached(threshold)
 
@@ -228,8 +239,7 @@ class AverageError(SetRule):
         error, coverage, interpolation = self._promise
         counts = np.bincount(y, weights=weight, minlength=self.n_classes_)
         if coverage == "class" and interpolation in (None, 1):
-            self._warn_of_rare_classes(counts)
-            return
+            return self._warn_of_rare_classes(counts)
         groups = counts if coverage == "macro" else counts.sum(keepdims=True)
         missing = samples_missing(groups, error)
         if missing:
@@ -239,6 +249,7 @@ class AverageError(SetRule):
                 f"coverage={coverage!r}: every class is returned. Samples missing: {missing} at "
                 f"least{where}.",
             )
+        return missing > 0
 
     def _warn_of_rare_classes(self, counts):
         needed = samples_needed(self._promise[0])
@@ -251,6 +262,20 @@ class AverageError(SetRule):
                 f"{missing}, of the classes at columns {rare[:5].tolist()}"
                 f"{'...' if rare.size > 5 else ''}. coverage='macro', or an interpolation, does "
                 "with fewer.",
+            )
+        return counts < needed
+
+    def _warn_if_all_reach(self, threshold, known):
+        """Warn of thresholds that no score is below, where that is not known already."""
+        lowest = self._lowest if np.ndim(threshold) else self._lowest.min()
+        n_reached = np.count_nonzero((threshold <= lowest) & ~np.asarray(known))
+        if n_reached and self.n_classes_ > 1:
+            some = f"{n_reached} of " if np.ndim(threshold) else ""
+            warn_caller(
+                f"{some}{self.n_classes_} classes are in every set: so many samples give their "
+                "class the lowest score that there is that no threshold keeps "
+                f"error={self.error}. Use scores that tell more, as those of more trees or "
+                "neighbours, or of CalibratedClassifierCV, or allow a larger error.",
             )
 
     @property

@@ -41,8 +41,12 @@ class SetRule(BaseEstimator):
     requires_y = False
     #: The coverage to maximise, and whether scores are logarithms; parameters of most rules.
     objective, log_scores = "micro", False
+    #: Whether it learns anything of the scores that it is calibrated on.
+    requires_scores = True
     #: Whether it promises what only holds for scores of samples that the model was not trained on.
     requires_held_out = False
+    #: Whether that needs these samples to hold the classes in the proportions of new ones.
+    _promises_of_samples = True
     #: Whether sizes of new sets are compared with those of the calibration (`_check_sizes`).
     _expects_sizes = False
     #: Whether `_mark` raises where a score is NaN or +inf.

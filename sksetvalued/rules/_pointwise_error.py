@@ -48,6 +48,7 @@ class PointwiseError(SetRule):
     """
 
     requires_proba = True
+    requires_scores = False
 
     def __init__(self, error, *, log_scores=False):
         self.error = error

@@ -76,6 +76,7 @@ class TopK(SetRule):
            [False,  True,  True]])
     """
 
+    requires_scores = False
     _mark_checks_values = True
     _compares_samples = False
 
