@@ -3,6 +3,7 @@
 import array
 import multiprocessing
 import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -393,6 +394,33 @@ def test_samples_of_another_form_are_refused_whatever_their_batch():
             inputs.take(part)
 
 
+class Lookup(Pictures):
+    """Items that are looked up by next, which finds none from a position on."""
+
+    def __init__(self, end):
+        super().__init__()
+        self.end = end
+
+    def __getitem__(self, i):
+        return next(super(Lookup, self).__getitem__(j) for j in range(self.end) if j == i)
+
+
+@pytest.mark.parametrize("n_workers", [0, 2])
+def test_an_item_that_raises_what_ends_a_loop_does_not_end_the_samples(n_workers):
+    workers = {f"iterator_{stage}__num_workers": n_workers for stage in ("train", "valid")}
+    clf = classifier(batch_size=4, net_params=workers)
+    with pytest.raises(RuntimeError, match="item 17 of Lookup raised StopIteration.*give next"):
+        clf.fit(Lookup(17), Y)
+    clf.fit(Lookup(24), Y)
+    for use in (clf.predict_set, clf.predict, clf.predict_labels):
+        with pytest.raises(RuntimeError, match="item 17 of Lookup raised StopIteration"):
+            use(Lookup(17))
+    cut = classifier(transform=lambda image: next(iter([image] if image.sum() % 7 else [])))
+    with pytest.raises(RuntimeError, match=r"image \d+ raised StopIteration"):
+        cut.fit(X, Y)
+    assert not multiprocessing.active_children()
+
+
 def test_labels_that_are_given_come_before_those_of_the_dataset():
     clf = classifier().fit(Labelled("targets", Y), np.repeat(["a", "b"], 12))
     assert clf.classes_.tolist() == ["a", "b"]
@@ -458,20 +486,33 @@ class TestErrors:
         with pytest.raises(RuntimeError, match="DataLoader worker"):
             classifier(net_params=params).fit(Deadly("targets", Y))
 
+    def test_a_worker_that_is_slow_has_not_died(self):
+        class Slow(Pictures):
+            def __getitem__(self, i):
+                if torch.utils.data.get_worker_info() is not None:
+                    time.sleep(5)
+                return super().__getitem__(i)
+
+        params = {"iterator_train__num_workers": 1, "iterator_train__timeout": 0.1}
+        with pytest.raises(RuntimeError, match=r"timed out.*longer.*Raise it") as caught:
+            classifier(net_params=params).fit(Slow(), Y)
+        assert "crash" not in str(caught.value)
+
     @pytest.mark.parametrize("n_workers", [0, 1])
-    def test_a_lost_connection_is_that_of_a_worker_where_there_is_one(self, n_workers):
+    @pytest.mark.parametrize("lost", [ConnectionResetError, FileNotFoundError])
+    def test_a_lost_connection_is_that_of_a_worker_where_there_is_one(self, n_workers, lost):
         class Batches:
             lost = True
 
             def __iter__(self):
                 yield from ([0],) * 3
                 if self.lost:
-                    raise ConnectionResetError("reset by peer")
+                    raise lost("reset by peer")
 
         batches, params = Batches(), {"persistent_workers": True} if n_workers else {}
         dataset = TensorDataset(torch.zeros(4))
         loader = Loader(dataset, batch_sampler=batches, num_workers=n_workers, **params)
-        with pytest.raises((RuntimeError, ConnectionError)) as caught:
+        with pytest.raises((RuntimeError, lost)) as caught:
             list(loader)
         named = str(caught.value).startswith("DataLoader worker: reset by peer. It reads samples")
         assert named == bool(n_workers)

@@ -572,6 +572,19 @@ def test_gradients_of_several_batches_make_the_update_of_one(
         torch.testing.assert_close(weights_of(parts)[name], value, rtol=1e-4, atol=1e-5)
 
 
+def test_callbacks_record_gradients_by_batch(data):
+    class Norms(Callback):
+        def on_grad_computed(self, net, named_parameters, **kwargs):
+            net.history.record_batch(
+                "norm", sum(float(p.grad.norm()) for _, p in named_parameters)
+            )
+
+    clf = classifier(max_epochs=2, batch_size=60, callbacks=[Norms()]).fit(*data)
+    rows = clf.history_[-1]["batches"]
+    assert [row["norm"] > 0 for row in rows] == [True] * clf.history_[-1]["train_batch_count"]
+    assert all(row["train_loss"] > 0 for row in rows)
+
+
 class Gated(torch.nn.Module):
     """Use a second branch for rows whose first feature is positive."""
 

@@ -339,7 +339,15 @@ class SampleInputs(Inputs):
         return NamedTensors((name, torch.stack([s[name] for s in samples]).cpu()) for name in form)
 
     def _load(self, position):
-        return self.prepared(self.read(position), position)
+        try:
+            return self.prepared(self.read(position), position)
+        except StopIteration as error:
+            # What goes through the batches would take it for their end.
+            raise RuntimeError(
+                f"{self.describe(position)} raised StopIteration when it was read or transformed, "
+                "as next(...) does that finds nothing: give next a default, or raise another "
+                "error."
+            ) from error
 
     def prepared(self, sample, position):
         """Return the tensor of a sample, and whether its first dimension is that of views."""

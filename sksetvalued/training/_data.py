@@ -277,12 +277,19 @@ class Loader(DataLoader):
                 # wait for the garbage collection, which then waits seconds for them.
                 batches._shutdown_workers()
                 self._iterator = None  # so that a further epoch starts others
-            if not isinstance(error, RuntimeError | ConnectionError | EOFError):
+            if not isinstance(
+                error, RuntimeError | ConnectionError | EOFError | FileNotFoundError
+            ):
                 raise
             message = str(error)
             if not isinstance(error, RuntimeError) and self.num_workers:
                 # What it raises itself is passed on as "Caught ... in DataLoader worker process".
                 message = message if "Caught" in message else f"DataLoader worker: {message}."
+            if message.startswith("DataLoader timed out"):
+                raise RuntimeError(
+                    f"{message}: a worker process took longer for a batch than the `timeout` in "
+                    "net_params allows. Raise it, or use smaller batches."
+                ) from error
             if not message.startswith("DataLoader"):
                 raise
             raise _dead_worker(message) from error

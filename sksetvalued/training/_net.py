@@ -130,7 +130,11 @@ class SetNet(NeuralNet):
             hook: any(_defines(callback, hook) for _, callback in self.callbacks_)
             for hook in ("on_batch_begin", "on_batch_end", "on_grad_computed")
         }
-        on_batch = defined["on_batch_begin"] or defined["on_batch_end"]
+        own_batches = any(
+            _defines(callback, "on_grad_computed") and not isinstance(callback, OWN)
+            for _, callback in self.callbacks_
+        )  # in which they may record something
+        on_batch = defined["on_batch_begin"] or defined["on_batch_end"] or own_batches
         self._averages = [c for _, c in self.callbacks_ if isinstance(c, AveragedWeights)]
         self._by_update = [c for _, c in self.callbacks_ if isinstance(c, BY_UPDATE)]
         self._hooks = {**defined, "on_batch_begin": on_batch, "on_batch_end": on_batch}
