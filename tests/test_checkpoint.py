@@ -8,6 +8,7 @@ import re
 import signal
 import threading
 import time
+from collections import deque
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -65,7 +66,8 @@ class Centred(nn.Module):
     """Columns without their mean so far, which is no part of the state of the module.
 
     It stands in a buffer, one that is made in training, one of another type and one that has two
-    names; another one, which no file holds, stays as it is.
+    names; another one, which no file holds, stays as it is. Two tensors are no buffers: one that
+    is written to, and one that is set anew, as is a number beside them.
     """
 
     def __init__(self, n_columns):
@@ -76,6 +78,7 @@ class Centred(nn.Module):
         self.register_buffer("shared", torch.zeros(n_columns), persistent=False)
         self.register_buffer("constant", torch.eye(n_columns).to_sparse(), persistent=False)
         self.other_name = [self.shared]
+        self.written, self.anew, self.n_batches = torch.zeros(n_columns), None, 0
 
     def forward(self, x):
         if self.training:
@@ -84,6 +87,12 @@ class Centred(nn.Module):
             self.late = mean if self.late is None else self.late.lerp(mean, 0.1)
             self.typed = 0.9 * self.typed.to(mean) + 0.1 * mean[0]
             self.shared.lerp_(mean, 0.1)
+            self.written += mean / 100
+            self.anew = mean
+            self.n_batches += 1
+        x = x + self.written + self.n_batches / 100
+        if self.anew is not None:
+            x = x + self.anew / 10
         late = 0 if self.late is None else self.late
         return x - self.mean + late * self.typed + self.other_name[0]
 
@@ -666,6 +675,44 @@ class Counter(Callback):
         self.seen = object()
 
 
+class Draws(Callback):
+    """Hold an object whose content changes in training."""
+
+    KINDS = {
+        "of numpy": lambda: np.random.default_rng(0),
+        "of torch": lambda: torch.Generator().manual_seed(0),
+        "queue": lambda: deque(maxlen=3),
+        "set": set,
+        "as it is": frozenset,
+    }
+
+    def __init__(self, kind):
+        self.kind = kind
+
+    def on_train_begin(self, net, **kwargs):
+        self.held_ = self.KINDS[self.kind]()
+
+    def on_epoch_end(self, net, **kwargs):
+        if isinstance(self.held_, np.random.Generator):
+            self.held_.normal()
+        elif isinstance(self.held_, torch.Generator):
+            torch.rand((), generator=self.held_)
+        elif isinstance(self.held_, deque):
+            self.held_.append(1)
+        elif isinstance(self.held_, set):
+            self.held_.add(1)
+
+
+@pytest.mark.parametrize("kind", Draws.KINDS)
+def test_an_object_whose_content_changes_is_named(kind, tmp_path):
+    clf = clone(PLAIN).set_params(callbacks=[Draws(kind)])
+    if kind == "as it is":
+        clf.fit(X, y, checkpoint=tmp_path)
+        return
+    with pytest.raises(ValueError, match="cannot keep held_=.*of the callback 'Draws'"):
+        clf.fit(X, y, checkpoint=tmp_path)
+
+
 class Graph(nn.Linear):
     """A layer behind a sparse matrix that it changes, which no file holds."""
 
@@ -681,7 +728,7 @@ class Graph(nn.Linear):
 
 def test_a_changed_buffer_that_no_file_holds_is_named(tmp_path):
     clf = TopKClassifier(2, backbone=Graph(X.shape[1]), max_epochs=2)
-    with pytest.raises(ValueError, match="buffer 'backbone.edges', of .*sparse.* without a check"):
+    with pytest.raises(ValueError, match="tensor 'backbone.edges', of .*sparse.* without a check"):
         clf.fit(X, y, checkpoint=tmp_path / "state")
 
 

@@ -490,7 +490,7 @@ class TestErrors:
         class Slow(Pictures):
             def __getitem__(self, i):
                 if torch.utils.data.get_worker_info() is not None:
-                    time.sleep(5)
+                    time.sleep(0.6)
                 return super().__getitem__(i)
 
         params = {"iterator_train__num_workers": 1, "iterator_train__timeout": 0.1}

@@ -55,11 +55,17 @@ class Temperature(nn.Module):
         super().__init__()
         self.layer = nn.Linear(5, 8)
         self.tau, self.mode = 1.0, None
+        # Tensors that are no buffers.
+        self.shift, self.last = torch.zeros(8), None
 
     def forward(self, x):
+        features = self.layer(x) / self.tau
         if self.training:
             self.count = getattr(self, "count", 0) + 1
-        return self.layer(x) / self.tau
+            self.shift += features.detach().mean(0) / 10
+            self.last = features.mean(0)
+        shift = self.shift if self.last is None else self.shift + self.last.detach()
+        return features - shift
 
 
 class Cools(Callback):
@@ -141,6 +147,21 @@ def test_a_fit_goes_on_with_the_numbers_of_network_and_loss(fraction, tmp_path, 
     assert resumed.net_.criterion_.criterion.n_seen == whole.net_.criterion_.criterion.n_seen
 
 
+@pytest.mark.parametrize("go_on", ["fit", "partial_fit"])
+def test_a_training_that_goes_on_has_the_numbers_of_the_loss(go_on):
+    clf = TopKClassifier(backbone=Temperature(), loss=Warming(), warm_start=True, **QUICK)
+    seen = []
+    for _ in range(3):
+        params = {"classes": np.unique(y)} if go_on == "partial_fit" else {}
+        seen.append(getattr(clf, go_on)(X, y, **params).net_.criterion_.criterion.n_seen)
+    assert seen == [seen[0], 2 * seen[0], 3 * seen[0]]
+    # One that the caller gives anew begins with what it holds.
+    given = Warming()
+    given.n_seen = 7
+    clf.set_params(loss=given)
+    assert getattr(clf, go_on)(X, y).net_.criterion_.criterion.n_seen == 7 + seen[0]
+
+
 class Remembers(nn.Linear):
     """Rows of ones for as many samples as it has counted last."""
 
@@ -153,7 +174,7 @@ class Remembers(nn.Linear):
         return super().forward(x * self.rows)
 
 
-def test_numbers_stay_where_they_tell_of_tensors_that_nothing_keeps(tmp_path, monkeypatch):
+def test_numbers_and_tensors_that_they_tell_of_stay_together(tmp_path, monkeypatch):
     params = {**QUICK, "backbone": Remembers(5, 8)}
     expected = TopKClassifier(**params).fit(X, y).decision_function(X)
     monkeypatch.setattr("sksetvalued.training.KeepState", Dies)

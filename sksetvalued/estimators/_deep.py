@@ -55,6 +55,10 @@ def _network_kept_on_error(net):
         for name, tensor in (*module.named_parameters(), *module.named_buffers())
     ]
     plain = training.plain_values(module)
+    # Those of the last batch may have a graph.
+    loose = [
+        (name, tensor, tensor.detach().clone()) for name, tensor in training.plain_tensors(module)
+    ]
     generators = {name: own.__getstate__() for name, own in own_generators(module).items()}
     extra = [
         (part, copy.deepcopy(part.get_extra_state()))
@@ -70,6 +74,9 @@ def _network_kept_on_error(net):
             part, _, name = name.rpartition(".")
             setattr(module.get_submodule(part), name, tensor)
         training.put_plain_values(module, plain)
+        for name, tensor, values in loose:
+            tensor.detach().copy_(values)
+            training.put_plain_values(module, {name: tensor})
         for name, own in own_generators(module).items():
             own.__setstate__(generators[name])
         for part, state in extra:

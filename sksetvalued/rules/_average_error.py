@@ -198,7 +198,8 @@ class AverageError(SetRule):
 
     def _close(self):
         self._threshold = self._solve()
-        self._seen, self._lowest = [], None
+        self._seen = []
+        del self._lowest  # scores that only a threshold which is set anew would be compared with
 
     def _solve(self):
         """Return the threshold, or those of the classes, of the samples seen so far."""

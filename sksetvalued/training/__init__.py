@@ -32,7 +32,13 @@ from ._setup import (
 )
 from ._sized import SizedLoss
 from ._splits import folds_per_class, split_at_random, split_per_class, with_rows
-from ._state import MODULE_ATTRIBUTES, KeepState, plain_values, put_plain_values
+from ._state import (
+    MODULE_ATTRIBUTES,
+    KeepState,
+    plain_tensors,
+    plain_values,
+    put_plain_values,
+)
 
 __all__ = [
     "HELD_OUT",
@@ -64,6 +70,7 @@ __all__ = [
     "make_net",
     "most_epochs",
     "over_processes",
+    "plain_tensors",
     "plain_values",
     "put_plain_values",
     "recipe",

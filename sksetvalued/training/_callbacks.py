@@ -298,7 +298,9 @@ class BestEpoch(Callback):
             self.state_ = copy.deepcopy(net.module_.state_dict())
             # Of other buffers outside the state dict a checkpoint, too, keeps none.
             passing = passing_buffers(net.bare_module).items()
-            self.passing_ = {name: value.clone() for name, value in passing if is_plain(value)}
+            self.passing_ = {
+                name: value.detach().clone() for name, value in passing if is_plain(value)
+            }
             self.plain_ = plain_values(net.bare_module)
         elif self.patience is not None and epoch - self.best_epoch_ >= self._patience(net):
             net.exhausted_ = True

@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from .._signatures import parameters_of
 from ..losses import LOSSES, SetLoss
 from ..losses._base import check_loss, reduce_loss
 from ._sized import SizedLoss
+from ._state import plain_values, put_plain_values
 
 #: Criteria that compare scores with indicators one by one.
 INDICATOR_CRITERIA = (
@@ -70,8 +72,16 @@ def trained_by(criterion):
     return _unwrapped(_of_scores(criterion))
 
 
-def _copied_buffers(module):
-    return {name: buffer.clone().cpu() for name, buffer in module.named_buffers()}
+class _Values(NamedTuple):
+    """What the parts of a loss hold beside parameters."""
+
+    buffers: dict
+    plain: dict
+
+
+def _values_of(module):
+    buffers = {name: buffer.clone().cpu() for name, buffer in module.named_buffers()}
+    return _Values(buffers, plain_values(module))
 
 
 class CriterionAdapter(nn.Module):
@@ -105,7 +115,7 @@ class CriterionAdapter(nn.Module):
         self._of_log_proba = isinstance(criterion, nn.NLLLoss)
         own = isinstance(criterion, CLASS_CRITERIA)
         self._may_ignore = own and (criterion.weight is not None or criterion.ignore_index >= 0)
-        self._start = _copied_buffers(self)
+        self._start = _values_of(self)
 
     @property
     def log_class_weight(self):
@@ -223,7 +233,7 @@ def make_criterion(loss, loss_params, supplied, targets="label"):
             )
         loss.validate = False
         if not loss.uses_index:  # Estimates of samples take much memory, and do not go on.
-            loss._start = _copied_buffers(loss)
+            loss._start = _values_of(loss)
         return loss
     if targets == "label" and isinstance(loss, INDICATOR_CRITERIA):
         raise ValueError(
@@ -243,9 +253,9 @@ def goes_on(criterion, old):
 
 
 def take_learned(criterion, old):
-    """Go on with the parameters, buffers and generators of a criterion of the same class.
+    """Go on with what a criterion of the same class has learned or counted.
 
-    Buffers and generators that start with other values than they did then were set anew.
+    Buffers, numbers and generators that start with other values than they did then were set anew.
     """
     if goes_on(criterion, old):
         criterion, old = _of_scores(criterion), _of_scores(old)
@@ -253,17 +263,32 @@ def take_learned(criterion, old):
         for name, parameter in criterion.named_parameters():
             if name in learned and learned[name].shape == parameter.shape:
                 parameter.data.copy_(learned[name].data)
-        starts, learned = getattr(old, "_start", {}), dict(old.named_buffers())
-        for name, start in getattr(criterion, "_start", {}).items():
-            known = name in starts and name in learned
-            # Those of a network that was copied on a GPU are there, too.
-            unchanged = known and torch.equal(starts[name].to(start.device), start)
-            if unchanged and learned[name].shape == start.shape:
-                criterion.get_buffer(name).copy_(learned[name])
+        _take_values(criterion, old)
         drawn_from = own_generators(old)
         for name, generator in own_generators(criterion).items():
             if name in drawn_from and drawn_from[name].seed == generator.seed:
                 generator.__setstate__(drawn_from[name].__getstate__())
+
+
+def _take_values(criterion, old):
+    """Take over the buffers and numbers of a criterion that started with those of this one."""
+    now, then = (getattr(part, "_start", None) for part in (criterion, old))
+    if now is None or then is None:
+        return
+    learned = dict(old.named_buffers())
+    for name, start in now.buffers.items():
+        known = name in then.buffers and name in learned
+        # Those of a network that was copied on a GPU are there, too.
+        unchanged = known and torch.equal(then.buffers[name].to(start.device), start)
+        if unchanged and learned[name].shape == start.shape:
+            criterion.get_buffer(name).copy_(learned[name])
+    # A number may be set for the first time in training.
+    counted = {
+        name: value
+        for name, value in plain_values(old).items()
+        if now.plain.get(name, now) == then.plain.get(name, now)
+    }
+    put_plain_values(criterion, counted)
 
 
 def _check_targets(name, loss, targets):

@@ -1,7 +1,10 @@
 """The state of a training between two epochs: taken from a net, and put back into another."""
 
+import hashlib
 import inspect
+import pickle
 from numbers import Number
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -121,9 +124,18 @@ def _modules(net):
 
 
 def passing_buffers(module):
-    """Return the buffers outside the state dict, by name."""
+    """Return the tensors outside the state dict, by name: buffers, and plain attributes."""
     kept = module.state_dict()
-    return {key: buffer for key, buffer in module.named_buffers() if key not in kept}
+    passing = {key: buffer for key, buffer in module.named_buffers() if key not in kept}
+    return passing | dict(plain_tensors(module))
+
+
+def plain_tensors(module):
+    """Yield the tensors among the attributes of the parts of a module, by name."""
+    for name, part in module.named_modules():
+        for key, value in vars(part).items():
+            if torch.is_tensor(value):
+                yield f"{name}.{key}" if name else key, value
 
 
 def is_plain(buffer):
@@ -132,23 +144,28 @@ def is_plain(buffer):
 
 
 def _versions(module):
-    """Return the buffers outside the state dict, each with its version counter."""
-    return {key: (buffer, buffer._version) for key, buffer in passing_buffers(module).items()}
+    """Return the tensors outside the state dict, each with its version counter."""
+    return {key: (buffer, _version(buffer)) for key, buffer in passing_buffers(module).items()}
+
+
+def _version(tensor):
+    """Return the version counter of a tensor; those of inference mode have none."""
+    return None if tensor.is_inference() else tensor._version
 
 
 def _changed(module, start):
-    """Return the buffers outside the state dict that have changed since the start."""
+    """Return the tensors outside the state dict that have changed since the start."""
     changed = {}
     for key, buffer in passing_buffers(module).items():
         before, version = start.get(key, (None, None))
-        if buffer is before and buffer._version == version:
+        if buffer is before and version is not None and buffer._version == version:
             continue
         if not is_plain(buffer):
             raise ValueError(
-                f"a checkpoint cannot keep the buffer {key!r}, of {buffer.dtype} and layout "
+                f"a checkpoint cannot keep the tensor {key!r}, of {buffer.dtype} and layout "
                 f"{buffer.layout}, which the training changes: fit without a checkpoint."
             )
-        changed[key] = buffer
+        changed[key] = buffer.detach()
     return changed
 
 
@@ -157,21 +174,27 @@ def put_buffer(module, key, value):
     part, _, name = key.rpartition(".")
     part = module.get_submodule(part)
     buffer = getattr(part, name, None)
-    if buffer is not None and (buffer.shape, buffer.dtype) == (value.shape, value.dtype):
+    has_room = torch.is_tensor(buffer) and not buffer.requires_grad and not buffer.is_inference()
+    if has_room and (buffer.shape, buffer.dtype) == (value.shape, value.dtype):
         buffer.copy_(value)
+    elif _may_be_tensor(part, name):
+        vars(part)[name] = value
     else:
         part.register_buffer(name, value, persistent=False)
 
 
-def plain_values(module):
-    """Return the numbers, strings and None among the attributes of the parts of a module.
+def _may_be_tensor(part, name):
+    """Return whether a plain attribute of a part may hold a tensor."""
+    own = name in vars(part) or hasattr(type(part), name)
+    value = getattr(part, name) if own and name not in MODULE_ATTRIBUTES else part
+    return value is None or torch.is_tensor(value)
 
-    They are left out of parts with tensors that nothing keeps, which they may tell of.
-    """
+
+def plain_values(module):
+    """Return the numbers, strings and None among the attributes of the parts of a module."""
     return {
         f"{name}.{key}": value
         for name, part in module.named_modules()
-        if not any(map(torch.is_tensor, vars(part).values()))
         for key, value in vars(part).items()
         if _is_own(part, key, value)
     }
@@ -258,12 +281,31 @@ def _has_state(value):
     return hasattr(value, "state_dict") and not isinstance(value, type)
 
 
+def _digest(value):
+    """Return a digest of what an object holds; of one that cannot be pickled, of nothing."""
+    if isinstance(value, torch.Generator):
+        value = value.get_state().numpy()
+    try:
+        return hashlib.sha256(pickle.dumps(value)).digest()
+    except Exception:  # whatever the code of an object raises that was not made to be pickled
+        return None
+
+
+class _Object(NamedTuple):
+    """What a callback holds that is no data, and its state, or a digest, at the start."""
+
+    value: object
+    state: dict | bytes | None
+
+
 def _start(callback):
     """Return what a callback holds before the first epoch."""
-    start = dict(vars(callback))
+    start, params = dict(vars(callback)), _params(callback)
     for name, value in start.items():
         if _has_state(value):
-            start[name] = (value, value.state_dict())
+            start[name] = _Object(value, value.state_dict())
+        elif not isinstance(value, DATA) and name not in params:
+            start[name] = _Object(value, _digest(value))
     return start
 
 
@@ -276,15 +318,15 @@ def _of_callback(name, callback, start):
     for key, value in vars(callback).items():
         if key in params:
             continue
-        if isinstance(start.get(key), tuple) and _has_state(value):
-            _, before = start[key]
+        before = start.get(key)
+        if isinstance(before, _Object) and _has_state(value):
             state = value.state_dict()
-            changed = {k: v for k, v in state.items() if v is not before.get(k)}
+            changed = {k: v for k, v in state.items() if v is not before.state.get(k)}
             learned[key] = {"state_dict": changed}
         elif isinstance(value, DATA):
             if not (isinstance(value, UNCHANGING) and value is start.get(key, callback)):
                 learned[key] = {"value": value}
-        elif value is not start.get(key):
+        elif before is None or value is not before.value or _digest(value) != before.state:
             raise ValueError(
                 f"a checkpoint cannot keep {key}={value!r} of the callback {name!r}, a "
                 f"{type(callback).__name__}: fit without the callback, or without a checkpoint."
