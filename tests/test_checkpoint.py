@@ -610,9 +610,14 @@ def test_an_interrupted_fit_can_go_on(monkeypatch, tmp_path):
         return step(net, *args, **kwargs)
 
     monkeypatch.setattr(SetNet, "train_step", interrupted)
+    clf = clone(PLAIN)
     with pytest.warns(ConvergenceWarning, match="interrupted"):
-        clone(PLAIN).fit(X, y, checkpoint=tmp_path / "state")
+        clf.fit(X, y, checkpoint=tmp_path / "state")
     monkeypatch.setattr(SetNet, "train_step", step)
+    # The same object would go on with the network that was interrupted, not with the fit.
+    clf.set_params(warm_start=True)
+    with pytest.raises(ValueError, match="differs in.*the fitted network: .*as a clone is"):
+        clf.fit(X, y, checkpoint=tmp_path / "state")
     assert_same(whole, clone(PLAIN).fit(X, y, checkpoint=tmp_path / "state"))
     assert list(tmp_path.iterdir()) == []
 

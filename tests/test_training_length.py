@@ -9,6 +9,7 @@ import pytest
 import torch
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from skorch.callbacks import Callback, LRScheduler
 from torch import nn
@@ -46,6 +47,42 @@ def test_few_samples_are_never_left_over_for_the_last_of_few_batches():
         n_batches = math.ceil(n / size)
         if 1 < n_batches <= size / 2:
             assert n - (n_batches - 1) * size >= size / 2 - 1
+
+
+class Interrupts(Callback):
+    """Raise what Ctrl-C does in the n-th training of a fit."""
+
+    n_left = None
+
+    def on_train_begin(self, net, **kwargs):
+        Interrupts.n_left -= 1
+
+    def on_batch_end(self, net, **kwargs):
+        if not Interrupts.n_left:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("model", "n_trainings"),
+    [
+        (TopKClassifier(2, random_state=0), 2),
+        (AverageKClassifier(2, random_state=0), 6),
+        (SparseTopClassifier(random_state=0), 2),
+    ],
+    ids=["top-k", "average-k", "labels"],
+)
+def test_an_interrupt_after_the_search_keeps_its_network(model, n_trainings):
+    y = np.eye(4, dtype=int)[CLEAR] if isinstance(model, SparseTopClassifier) else CLEAR
+    for number in {1, 2, n_trainings}:
+        Interrupts.n_left = number
+        clf = clone(model).set_params(callbacks=[Interrupts()])
+        said = "the number of epochs, is kept" if number > 1 else "the last state is kept"
+        with pytest.warns(ConvergenceWarning, match=said):
+            clf.fit(X, y)
+        assert Interrupts.n_left == 0
+        # All but the first batch was not needed to tell these classes apart.
+        assert (clf.score(X, y) > 0.8) == (number > 1)
+        assert any("valid_loss" in row for row in clf.history_) == (number > 1)
 
 
 def test_a_found_length_is_that_of_a_fit_of_this_length():

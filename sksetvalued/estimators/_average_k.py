@@ -234,14 +234,14 @@ class AverageKClassifier(PlainState, SetsThreshold, DeepSetClassifier, rule=Aver
     def _calibrate_out_of_fold(
         self, inputs, target, weight, folds, epochs, valid=None, trained=False
     ):
-        rule, seen = self._open_rule(), []
+        rule, seen, searched = self._open_rule(), [], self.net_ if trained else None
         if self.calibration_folds == "auto":
             held_out = np.cumsum([len(out) for _, out in folds])
             folds = folds[: np.searchsorted(held_out, self._recipe.enough_held_out) + 1]
         for kept, out in folds:
             if not trained:
                 data = self._training_set(inputs, target, weight, kept, True)
-                self._train(data, valid, epochs, None)
+                self._train(data, valid, epochs, None, instead=searched)
             if self.net_.interrupted_:
                 return None
             trained = False

@@ -20,6 +20,8 @@ from ._writing import remove_whole, write_whole
 KIND = "checkpoint"
 #: Parameters that do not change what is trained.
 IGNORED = {"verbose"}
+#: By what a fit is told that goes on with a network.
+NETWORK = "the fitted network"
 
 
 class Checkpoint:
@@ -108,10 +110,13 @@ class Checkpoint:
             raise self.refusal(error) from error
         others = [name for name in self.fit | fit if self.fit.get(name) != fit.get(name)]
         if others:
+            again = "fit as then to go on with it"
+            if NETWORK in self.fit.keys() - fit.keys():
+                again = "an estimator that was not fitted, as a clone is, goes on with it"
             raise ValueError(
                 f"checkpoint={self.path!r} holds the state of another fit, which differs in "
-                f"{', '.join(others)}: fit as then to go on with it, give another path, or "
-                "remove the file to begin anew."
+                f"{', '.join(others)}: {again}; or give another path, or remove the file to begin "
+                "anew."
             )
         self._warn(versions)
         self.seed, self.state = seed, state
@@ -177,5 +182,5 @@ def tell_apart(estimator, inputs, targets, start):
     told["X"] = digest(inputs.kind, *inputs.parts())
     told |= {name: digest(value) for name, value in targets.items()}
     if start is not None:
-        told["the fitted network"] = digest(type(start).__qualname__, *flat(start.state_dict()))
+        told[NETWORK] = digest(type(start).__qualname__, *flat(start.state_dict()))
     return told

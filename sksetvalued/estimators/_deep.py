@@ -440,7 +440,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
                 training.current_processes().all(None)
             checkpoint.remove()
 
-    def _train(self, train, valid, epochs, resume, checkpoint=None):
+    def _train(self, train, valid, epochs, resume, checkpoint=None, instead=None):
         """Train the network on a TrainingSet, or train it further.
 
         Parameters
@@ -452,6 +452,8 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         resume : {None, "search", "warm_start", "partial_fit"}
             None starts anew, and so does a search for the number of epochs.
         checkpoint : Checkpoint or None
+        instead : SetNet or None
+            The net that is held where the training is interrupted.
         """
         self.device_ = training.resolve_device(self.device)
         self.batch_size_ = training.resolve_batch_size(
@@ -473,9 +475,13 @@ class DeepEstimator(TakesSamples, BaseEstimator):
             n_before = len(net.history)
             self._run(net, train, valid, epochs, keep, lent)
         net.estimator = None
+        n_epochs, n_seen = len(net.history) - n_before, len(train)
+        if net.interrupted_ and instead is not None:
+            net, n_seen = instead, None
+            net.interrupted_ = True
         self._hold(net)
         if net.interrupted_:
-            self._report_interrupt(net, train, self.n_iter_ - n_before, math.ceil(epochs))
+            self._report_interrupt(net, train.n_whole, n_seen, n_epochs, math.ceil(epochs))
 
     def _hold(self, net):
         """Set the attributes that a trained net gives."""
@@ -767,12 +773,17 @@ class DeepEstimator(TakesSamples, BaseEstimator):
 
         return name, metric
 
-    def _report_interrupt(self, net, train, n_epochs, epochs):
+    def _report_interrupt(self, net, n_samples, n_seen, n_epochs, epochs):
         best = dict(net.callbacks_).get("best_epoch")
         epoch = getattr(best, "best_epoch_", None)
         kept = f"the best epoch so far, {epoch}, is kept" if epoch else "the last state is kept"
-        if len(train) < train.n_whole:
-            kept += f"; that network saw {len(train)} of the {train.n_whole} samples"
+        if n_seen is None:
+            kept = (
+                f"the network that was trained before, to find the number of epochs, is kept, "
+                f"after its best epoch, {epoch}; it saw a part of the {n_samples} samples"
+            )
+        elif n_seen < n_samples:
+            kept += f"; that network saw {n_seen} of the {n_samples} samples"
         warn_caller(
             f"Training was interrupted in epoch {n_epochs} of {epochs}; {kept}.",
             ConvergenceWarning,

@@ -263,7 +263,7 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
             if best is not None:
                 self._found_epochs = best.best_epoch_
                 data = self._training_set(inputs, y, weight, train, True)
-                self._train(data, None, best.best_epoch_, None, checkpoint)
+                self._train(data, None, best.best_epoch_, None, checkpoint, self.net_)
         else:
             epochs = self._epochs_asked_for(resume)
             self._train(data, monitoring, epochs, resume, checkpoint)

@@ -113,7 +113,7 @@ class LabelLength(SearchedLength):
         else:
             splits = folds_per_class(target[train], n_folds, random_state)
         folds = [(train[kept], train[out]) for kept, out in splits if len(out)]
-        epochs, seen, known, warned = None, None, (), False
+        epochs, seen, known, warned, searched = None, None, (), False, None
         if folds:
             kept, out = folds[0]
             # Of a class that is held out as a whole, more epochs only make the network surer.
@@ -126,7 +126,7 @@ class LabelLength(SearchedLength):
             best = self._search(*parts)
             if best is None:
                 return False
-            epochs = best.best_epoch_
+            epochs, searched = best.best_epoch_, self.net_
             warned = self._warn_of_chance(best.best_)
             seen = self._calibrate_out_of_fold(inputs, target, weight, folds, epochs, trained=True)
             if self.net_.interrupted_:
@@ -134,7 +134,7 @@ class LabelLength(SearchedLength):
             epochs = self._epochs_on_all(epochs, len(kept) / len(train))
         self._found_epochs = None if epochs is None else math.ceil(epochs)
         data = self._training_set(inputs, target, weight, train, True)
-        self._train(data, None, epochs, None, checkpoint)
+        self._train(data, None, epochs, None, checkpoint, searched)
         self._allow_for_the_last(seen, inputs, weight, train)
         if not warned:
             self._check_training(inputs, target, train)
