@@ -1,6 +1,7 @@
 """Sparse tables: batches that keep their zeros out of the computation."""
 
 import copy
+import warnings
 
 import numpy as np
 import pytest
@@ -8,10 +9,12 @@ import scipy.sparse as sp
 import torch
 from sklearn.base import clone
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfVectorizer
+from sklearn.feature_selection import VarianceThreshold
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier, load, save
+from sksetvalued.estimators._samples import MANY_COLUMNS as MANY_COLUMNS_WARNED
 from sksetvalued.inputs import MANY_COLUMNS, WIDE, SparseInputs, SparseRows
 from sksetvalued.networks import HEADS, MLP, LinearHead, Network, TwoHead
 
@@ -159,10 +162,38 @@ def test_what_is_given_stays_as_it_is_though_out_of_order(writeable):
         part.setflags(write=writeable)
     y = np.arange(60) % N_CLASSES
     clf = TopKClassifier(k=2, max_epochs=1, random_state=0)
-    scores = clf.fit(X, y).decision_function(X)
+    torch.set_warn_always(True)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", ".*not writable")
+            scores = clf.fit(X, y).decision_function(X)
+    finally:
+        torch.set_warn_always(False)
     np.testing.assert_array_equal(scores, clf.fit(right, y).decision_function(right))
     for part, old in zip((X.data, X.indices, X.indptr), before, strict=True):
         np.testing.assert_array_equal(part, old)
+
+
+@pytest.mark.parametrize(("n_columns", "n_used"), [(1 << 15, 40), (1 << 15, 9000), (4000, 40)])
+def test_columns_that_cost_time_and_hold_nothing_are_warned_of(n_columns, n_used):
+    X = sp.random(60, n_used, density=0.2, format="csr", random_state=0)
+    X = sp.csr_array((X.data, X.indices * (n_columns // n_used), X.indptr), (60, n_columns))
+    y = np.arange(60) % N_CLASSES
+    clf = TopKClassifier(k=2, max_epochs=1)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        clf.fit(X, y)
+    said = [str(warning.message) for warning in seen if "hold values" in str(warning.message)]
+    if n_columns < MANY_COLUMNS_WARNED or n_used > n_columns / 4:
+        assert not said
+        return
+    assert said == [said[0]]
+    assert said[0].startswith("X has 32,768 columns, of which 40 hold values")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*hold values")
+        used = VarianceThreshold().fit_transform(X)
+        clf.fit(used, y)
+    assert used.shape[1] == 40
 
 
 @pytest.mark.parametrize("density", [0.04, 0.06])

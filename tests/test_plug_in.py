@@ -41,7 +41,7 @@ from sklearn.model_selection import (
     StratifiedKFold,
 )
 from sklearn.multioutput import ClassifierChain
-from sklearn.naive_bayes import GaussianNB, MultinomialNB
+from sklearn.naive_bayes import ComplementNB, GaussianNB, MultinomialNB
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.semi_supervised import SelfTrainingClassifier
@@ -52,6 +52,8 @@ from sksetvalued import (
     AverageKClassifier,
     PlugInClassifier,
     TopKClassifier,
+    calibrate,
+    calibrate_part,
     cross_val_predict_set,
     predict_set,
 )
@@ -489,6 +491,7 @@ COUNTS, BALANCED = np.array([300, 60, 20]), np.array([1, 1, 1])
         (GaussianNB(), COUNTS),
         (GaussianNB(priors=[0.2, 0.5, 0.3]), [2, 5, 3]),
         (MultinomialNB(fit_prior=False), BALANCED),
+        (ComplementNB(), BALANCED),
         (TopKClassifier(1, backbone=(), max_epochs=1, class_weight="balanced"), COUNTS),
     ],
     ids=str,
@@ -502,7 +505,9 @@ def test_macro_sets_divide_by_the_prior_of_the_scores(model, masses):
     for clf in (fitted, PlugInClassifier(model, rule).fit(X, y)):
         np.testing.assert_allclose(clf.rule_.prior_, np.array(masses) / np.sum(masses))
     if isinstance(getattr(model, "class_weight", None), dict):
-        with pytest.raises(ValueError, match="class_weight of LogisticRegression.*pass prior="):
+        with pytest.raises(
+            ValueError, match="class_weight of LogisticRegression changes.*pass prior="
+        ):
             again.fit(X, y)
     else:
         np.testing.assert_allclose(again.fit(X, y).rule_.prior_, fitted.rule_.prior_)
@@ -516,6 +521,51 @@ def test_probabilities_that_weights_do_not_change_keep_the_prior_of_the_labels()
         np.testing.assert_allclose(clf.rule_.prior_, COUNTS / 380)
         # Nearly the mean of the probabilities, which weights would have made a third each.
         np.testing.assert_allclose(clf.predict_proba(X).mean(0), COUNTS / 380, atol=0.02)
+
+
+class Repeats(BaseEstimator):
+    """Resample as steps of imbalanced-learn do: a pipeline of theirs gives fit other samples."""
+
+    def fit_resample(self, X, y):
+        rows = np.r_[np.arange(len(y)), np.flatnonzero(y == "c").repeat(5)]
+        return X[rows], y[rows]
+
+
+class ResamplingPipeline(Pipeline):
+    def fit(self, X, y):
+        X, y = self.steps[0][1].fit_resample(X, y)
+        self.steps[-1][1].fit(X, y)
+        return self
+
+    def predict_proba(self, X):
+        return self.steps[-1][1].predict_proba(X)
+
+    @property
+    def classes_(self):
+        return self.steps[-1][1].classes_
+
+
+def test_a_prior_that_cannot_be_told_is_asked_for():
+    X, y = tail_of_three()
+    rule = TopK(1, objective="macro")
+    balanced = RandomForestClassifier(5, class_weight="balanced")
+    with pytest.raises(ValueError, match="class_weight of Random.* beside weights.*pass prior="):
+        PlugInClassifier(balanced, rule).fit(X, y, sample_weight=np.ones(len(y)))
+    steps = [("repeat", Repeats()), ("last", LogisticRegression())]
+    with pytest.raises(ValueError, match="a step that resamples.*pass prior="):
+        PlugInClassifier(ResamplingPipeline(steps), rule).fit(X, y)
+    # Ours count what they were given.
+    steps[-1] = ("last", TopKClassifier(1, backbone=(), max_epochs=1))
+    clf = PlugInClassifier(ResamplingPipeline(steps), rule, cv=0.5).fit(X, y)
+    np.testing.assert_allclose(clf.rule_.prior_, np.array([150, 30, 60]) / 240)
+    fitted = LogisticRegression().fit(X, y)
+    clf = PlugInClassifier(fitted, AverageK(2, objective="macro"), cv="prefit").fit(X, y)
+    for take in (
+        lambda: calibrate(clf, iter([X[:100], X[100:]]), y),
+        lambda: calibrate_part(clf, X, y),
+    ):
+        with pytest.raises(ValueError, match="batches and parts do not tell: pass prior="):
+            take()
 
 
 def test_the_prior_is_counted_with_the_weights_that_the_classifier_got():

@@ -895,6 +895,28 @@ def test_label_sets_may_be_any_collections():
     assert quick(max_epochs=1).fit(X, sets).class_counts_.tolist() == [2, 2, 2]
 
 
+def test_lists_of_two_labels_named_0_and_1_stay_sets():
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    clf = quick(max_epochs=1).partial_fit(X[:3], [{0}, {1}, {0, 1}], classes=[0, 1])
+    clf.partial_fit(X, [[0, 1]] * 40)
+    assert clf.class_counts_.tolist() == [42, 42]
+    sets = [[int(label) for label in np.flatnonzero(row)] for row in clf.predict(X)]
+    both = [i for i in range(40) if sets[i] == [0, 1]]
+    assert both
+    assert clf.score(X[both], [[0, 1]] * len(both)) == 1
+    # A label twice is none of a set, as a row of zeros is one of an indicator.
+    clf.partial_fit(X[:2], [[0, 0], [0, 1]])
+    assert clf.class_counts_.tolist() == [42, 43]
+
+
+def test_lists_without_a_label_are_sets():
+    X = np.random.default_rng(0).normal(size=(6, 3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ValueError, match="no label anywhere"):
+            quick(max_epochs=1).partial_fit(X, [[]] * 6, classes=["a", "b"])
+
+
 def test_labels_of_samples_without_weight_are_no_classes():
     X, sets = np.random.default_rng(0).normal(size=(30, 3)), [{"a", "b"}, {"b"}, {"c"}] * 10
     clf = quick(max_epochs=1).fit(X, sets, sample_weight=np.array([1.0, 2.0, 0.0] * 10))

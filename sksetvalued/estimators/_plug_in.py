@@ -364,7 +364,13 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         """Return a rule that has seen batches (X, y, sample_weight)."""
         check_is_fitted(self)
         self._check_parts()
-        rule = self._rule()._begin(len(self.classes_))
+        rule = self._rule()
+        if getattr(rule, "objective", None) == "macro" and rule.prior is None:
+            raise ValueError(
+                f"rule={rule!r} divides by the class prior of the scores, which batches and parts "
+                "do not tell: pass prior= to the rule, the frequencies of the classes in training."
+            )
+        rule._begin(len(self.classes_))
         for X, y, sample_weight in batches:
             n_left_out = _num_samples(with_rows(X))
             weight = check_weights(sample_weight, n_left_out, complete=False)

@@ -3,6 +3,7 @@
 import numpy as np
 from sklearn import get_config
 from sklearn.frozen import FrozenEstimator
+from sklearn.naive_bayes import ComplementNB
 from sklearn.pipeline import Pipeline
 from sklearn.utils.metadata_routing import MetadataRequest, get_routing_for_object
 
@@ -68,36 +69,63 @@ def prior_of_scores(model, classes, class_counts):
     Raises
     ------
     ValueError
-        If the classes were given weights, and their counts are unknown.
+        If it is another one than that of the classes as they come, and cannot be told.
     """
-    model = unwrap(model)[0]
-    masses = next(
-        (of(getattr(model, name)) for name, of in KNOWN_PRIORS.items() if hasattr(model, name)),
-        None,
-    )
+    inner = unwrap(model)[0]
+    masses = _told_by(inner)
     if np.shape(masses) != classes.shape:
-        masses = _weighted(model, classes, class_counts)
+        if _resamples(model):
+            raise _unknown("a step that resamples", "the counts of the classes after it")
+        masses = _weighted(inner, classes, class_counts)
     if masses is None:
         return None
     masses = np.maximum(masses, masses[masses > 0].min())
     return masses / masses.sum()
 
 
+def _told_by(model):
+    """Return what a classifier says of the prior of its probabilities, or None."""
+    if hasattr(model, "_predict_log_proba"):  # ours
+        return model.class_counts_
+    if isinstance(model, ComplementNB):  # which leaves its prior out
+        return np.ones(len(model.classes_))
+    known = (of(getattr(model, name)) for name, of in KNOWN_PRIORS.items() if hasattr(model, name))
+    return next(known, None)
+
+
+def _resamples(model):
+    """Return whether a step changes which samples the classifier inside is trained on."""
+    while model is not None:
+        if isinstance(model, Pipeline):
+            if any(hasattr(step, "fit_resample") for _, step in model.steps[:-1]):
+                return True
+            model = model.steps[-1][1]
+        else:
+            model = getattr(model, "best_estimator_", None)
+    return False
+
+
 def _weighted(model, classes, class_counts):
     """Return the counts of the classes times the weights that the classifier gives them."""
     weight = getattr(model, "class_weight", None)
-    # Our own take them back, and the probabilities of SVC are fitted without them.
-    takes_back = hasattr(model, "_predict_log_proba")
-    if takes_back or type(model).__module__.startswith("sklearn.svm."):
-        weight = None
+    # The probabilities of SVC are fitted without them.
+    if type(model).__module__.startswith("sklearn.svm."):
+        return class_counts
+    given = f"class_weight of {type(model).__name__}"
     if isinstance(weight, str):  # "balanced", or the like
+        if class_counts is not None and class_counts.dtype.kind == "f":
+            # Some count samples for it, others their weights.
+            raise _unknown(f"{given}, beside weights of samples,", "what both make of the counts")
         return np.ones(len(classes))
     if not isinstance(weight, dict):
         return class_counts
     if class_counts is None:
-        raise ValueError(
-            f"objective='macro' divides by the class prior of the scores, which class_weight of "
-            f"{type(model).__name__} changes, and how many samples of each class it was trained "
-            "on is unknown: pass prior= to the rule, these counts times the weights."
-        )
+        raise _unknown(given, "the counts of the classes in training times these weights")
     return class_counts * [weight.get(label, 1) for label in classes.tolist()]
+
+
+def _unknown(what, prior):
+    return ValueError(
+        f"objective='macro' divides by the class prior of the scores, which {what} changes in a "
+        f"way that cannot be told here: pass prior= to the rule, {prior}."
+    )

@@ -13,6 +13,7 @@ from .._randomness import put_back
 from .._validation import check_weights
 from .._warnings import warn_caller
 from ..inputs import (
+    SparseInputs,
     Stream,
     StreamInputs,
     hint_of_one,
@@ -31,6 +32,9 @@ FLOATS = (np.float64, np.float32)
 
 #: Entries of a mapped table that are checked together.
 CHECKED_AT_ONCE = 1 << 18
+
+#: Columns from which on a table of which at most such a share holds values is warned of.
+MANY_COLUMNS, SHARE_USED = 1 << 15, 1 / 4
 
 #: Weights whose sums and products with losses are numbers in single precision.
 WEIGHTS = (1e-30, 1e30)
@@ -134,7 +138,21 @@ class TakesSamples:
             inputs, y, weight = inputs.subset(kept), y[kept], weight[kept]
         if reset:
             self._of_words = inputs.of_words(weight)
+            if isinstance(inputs, SparseInputs) and inputs.sample_shape[0] >= MANY_COLUMNS:
+                self._check_empty_columns(inputs)
         return inputs, y, weight
+
+    def _check_empty_columns(self, inputs):
+        """Warn where most columns cost time and memory and hold nothing."""
+        n_columns, n_used = inputs.sample_shape[0], inputs.n_used_columns
+        of_all = is_perceptron(self.backbone, self.input_shape_)
+        if of_all and n_used <= SHARE_USED * n_columns:
+            warn_caller(
+                f"X has {n_columns:,} columns, of which {n_used:,} hold values: the first layer "
+                "has weights for all, and each update changes them, which takes time and memory. "
+                "Give HashingVectorizer n_features of a few times the number of words, such as "
+                "2**14, or drop empty columns, as VarianceThreshold() of scikit-learn does.",
+            )
 
     def _check_several(self, X):
         """Raise if X is one colour image, rather than several of one channel."""

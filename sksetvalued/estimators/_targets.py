@@ -43,7 +43,8 @@ def encode_label_sets(y, classes=None, given=None, extend=False, sets=False):
         after theirs.
     sets : bool, default=False
         Whether lists of numbers of one length are label sets too, unless they can be the rows of
-        an indicator of the known labels.
+        an indicator of the known labels; of the labels 0 and 1 both are possible, and sets
+        likelier, where no row holds one twice.
 
     Returns
     -------
@@ -55,7 +56,7 @@ def encode_label_sets(y, classes=None, given=None, extend=False, sets=False):
     if sp.issparse(y):
         return *_arrange(_from_indicator(sp.csr_array(y)), None, classes, given), "sparse"
     y = _with_plain_rows(y)
-    are_sets = _are_label_sets(y) or (sets and not _may_be_rows(y, len(classes)))
+    are_sets = _are_label_sets(y) or (sets and not _may_be_rows(y, classes))
     if not are_sets:
         check_strings(y, "y")
         names = names_of_columns(y)
@@ -130,15 +131,25 @@ def _are_label_sets(y):
     of_rows = [isinstance(e, (list, tuple, np.ndarray)) for e in y]
     if not all(of_rows) or not y:
         return any(of_rows)  # those that miss a row are named
-    several = len({len(e) for e in y}) > 1
-    return several or any(np.asarray(e).dtype.kind not in "biuf" for e in y)
+    lengths = {len(e) for e in y}
+    return (
+        lengths != {max(lengths)}
+        or lengths == {0}
+        or any(np.asarray(e).dtype.kind not in "biuf" for e in y)
+    )
 
 
-def _may_be_rows(y, n_classes):
-    """Return whether y is no list, or one of rows of zeros and ones of so many classes."""
+def _may_be_rows(y, classes):
+    """Return whether y is no list, or one of rows of zeros and ones, a column for each class.
+
+    Rows of two classes that are named 0 and 1 may be sets of them, too, unless one holds a label
+    twice.
+    """
     if not (isinstance(y, list) and all(isinstance(e, list | tuple | np.ndarray) for e in y)):
         return True
-    return all(len(e) == n_classes and np.isin(e, (0, 1)).all() for e in y)
+    may_be = all(len(e) == len(classes) and np.isin(e, (0, 1)).all() for e in y)
+    named_alike = len(classes) == 2 and np.isin(classes, (0, 1)).all()
+    return may_be and not (named_alike and all(e[0] != e[1] for e in y))
 
 
 def _from_indicator(y):

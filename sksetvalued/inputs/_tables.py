@@ -399,11 +399,19 @@ class SparseInputs(TableInputs):
 
     @property
     def dtype(self):
-        return torch.from_numpy(self.data.data[:0]).dtype
+        # Not of the values, which may be read-only.
+        return torch.from_numpy(np.empty(0, self.data.dtype)).dtype
 
     @property
     def sample_shape(self):
         return (self.data.shape[1],)
+
+    @property
+    def n_used_columns(self):
+        """Number of columns that hold a value."""
+        used = np.zeros(self.data.shape[1], bool)
+        used[self.data.indices] = True
+        return np.count_nonzero(used)
 
     def of_words(self, sample_weight=None):
         if super().of_words():
