@@ -408,7 +408,7 @@ class Lookup(Pictures):
 @pytest.mark.parametrize("n_workers", [0, 2])
 def test_an_item_that_raises_what_ends_a_loop_does_not_end_the_samples(n_workers):
     workers = {f"iterator_{stage}__num_workers": n_workers for stage in ("train", "valid")}
-    clf = classifier(batch_size=4, net_params=workers)
+    clf, before = classifier(batch_size=4, net_params=workers), multiprocessing.active_children()
     with pytest.raises(RuntimeError, match="item 17 of Lookup raised StopIteration.*give next"):
         clf.fit(Lookup(17), Y)
     clf.fit(Lookup(24), Y)
@@ -418,7 +418,7 @@ def test_an_item_that_raises_what_ends_a_loop_does_not_end_the_samples(n_workers
     cut = classifier(transform=lambda image: next(iter([image] if image.sum() % 7 else [])))
     with pytest.raises(RuntimeError, match=r"image \d+ raised StopIteration"):
         cut.fit(X, Y)
-    assert not multiprocessing.active_children()
+    assert set(multiprocessing.active_children()) <= set(before)
 
 
 def test_labels_that_are_given_come_before_those_of_the_dataset():

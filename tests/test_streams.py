@@ -325,7 +325,7 @@ ERRORS = {
     ),
     "counts of other classes": (
         ValueError,
-        r"its index is \['b', 'a'\], .* class_counts\.sort_index",
+        r"position 0 its index holds 'b', and classes 'a'.* class_counts\.sort_index",
         lambda: Stream([], classes=["a", "b"], class_counts=pd.Series({"b": 9, "a": 1})),
     ),
     "labels of two kinds": (
