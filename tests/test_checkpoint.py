@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import pickle
+import random
 import re
 import signal
 import threading
@@ -688,21 +689,30 @@ class Draws(Callback):
         "of torch": lambda: torch.Generator().manual_seed(0),
         "queue": lambda: deque(maxlen=3),
         "set": set,
-        "as it is": frozenset,
+        "of Python": lambda: random.Random(0),
+        "old of numpy": lambda: np.random.RandomState(0),
+        "bytes": bytearray,
+        "as it is": lambda: deque([1.5]),
+        "the net": None,
     }
 
     def __init__(self, kind):
         self.kind = kind
 
     def on_train_begin(self, net, **kwargs):
-        self.held_ = self.KINDS[self.kind]()
+        # The net holds its callbacks, this one included.
+        self.held_ = net if self.kind == "the net" else self.KINDS[self.kind]()
 
     def on_epoch_end(self, net, **kwargs):
-        if isinstance(self.held_, np.random.Generator):
+        if self.kind == "as it is":
+            return
+        if isinstance(self.held_, np.random.Generator | np.random.RandomState):
             self.held_.normal()
+        elif isinstance(self.held_, random.Random):
+            self.held_.random()
         elif isinstance(self.held_, torch.Generator):
             torch.rand((), generator=self.held_)
-        elif isinstance(self.held_, deque):
+        elif isinstance(self.held_, deque | bytearray):
             self.held_.append(1)
         elif isinstance(self.held_, set):
             self.held_.add(1)
@@ -711,7 +721,7 @@ class Draws(Callback):
 @pytest.mark.parametrize("kind", Draws.KINDS)
 def test_an_object_whose_content_changes_is_named(kind, tmp_path):
     clf = clone(PLAIN).set_params(callbacks=[Draws(kind)])
-    if kind == "as it is":
+    if kind in ("as it is", "the net"):
         clf.fit(X, y, checkpoint=tmp_path)
         return
     with pytest.raises(ValueError, match="cannot keep held_=.*of the callback 'Draws'"):

@@ -554,6 +554,9 @@ def test_a_prior_that_cannot_be_told_is_asked_for():
     steps = [("repeat", Repeats()), ("last", LogisticRegression())]
     with pytest.raises(ValueError, match="a step that resamples.*pass prior="):
         PlugInClassifier(ResamplingPipeline(steps), rule).fit(X, y)
+    frozen = FrozenEstimator(ResamplingPipeline(steps).fit(X, y))
+    with pytest.raises(ValueError, match="a step that resamples.*pass prior="):
+        PlugInClassifier(frozen, rule, cv="prefit").fit(X, y)
     # Ours count what they were given.
     steps[-1] = ("last", TopKClassifier(1, backbone=(), max_epochs=1))
     clf = PlugInClassifier(ResamplingPipeline(steps), rule, cv=0.5).fit(X, y)

@@ -75,8 +75,8 @@ def _network_kept_on_error(net):
             setattr(module.get_submodule(part), name, tensor)
         training.put_plain_values(module, plain)
         for name, tensor, values in loose:
-            tensor.detach().copy_(values)
             training.put_plain_values(module, {name: tensor})
+            training.put_buffer(module, name, values)
         for name, own in own_generators(module).items():
             own.__setstate__(generators[name])
         for part, state in extra:
@@ -415,6 +415,8 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         Processes that share the fit make sure that it is the same one, with one seed.
         """
         self._warn_of_no_monitor(resume)
+        if resume is None:
+            self._warn_of_empty_columns(inputs)
         processes = training.current_processes()
         if path is None and processes is None:
             return None

@@ -100,6 +100,8 @@ def _resamples(model):
             if any(hasattr(step, "fit_resample") for _, step in model.steps[:-1]):
                 return True
             model = model.steps[-1][1]
+        elif isinstance(model, FrozenEstimator):
+            model = model.estimator
         else:
             model = getattr(model, "best_estimator_", None)
     return False

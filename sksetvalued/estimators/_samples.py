@@ -138,12 +138,12 @@ class TakesSamples:
             inputs, y, weight = inputs.subset(kept), y[kept], weight[kept]
         if reset:
             self._of_words = inputs.of_words(weight)
-            if isinstance(inputs, SparseInputs) and inputs.sample_shape[0] >= MANY_COLUMNS:
-                self._check_empty_columns(inputs)
         return inputs, y, weight
 
-    def _check_empty_columns(self, inputs):
+    def _warn_of_empty_columns(self, inputs):
         """Warn where most columns cost time and memory and hold nothing."""
+        if not isinstance(inputs, SparseInputs) or inputs.sample_shape[0] < MANY_COLUMNS:
+            return
         n_columns, n_used = inputs.sample_shape[0], inputs.n_used_columns
         of_all = is_perceptron(self.backbone, self.input_shape_)
         if of_all and n_used <= SHARE_USED * n_columns:

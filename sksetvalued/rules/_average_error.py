@@ -206,7 +206,7 @@ class AverageError(SetRule):
         seen = tuple(np.concatenate(parts) for parts in zip(*self._seen))
         threshold = self._quantile(seen)
         too_few = self._warn_if_too_few(seen[1], seen[2])
-        self._warn_if_all_reach(threshold, too_few)
+        self._warn_if_all_reach(threshold, too_few, *seen[:2])
         one_of_them = self.prior_ is None and self._promise[2] in (None, 0, 1)
         return threshold if one_of_them else self._reached(threshold)
 
@@ -266,12 +266,18 @@ class AverageError(SetRule):
             )
         return counts < needed
 
-    def _warn_if_all_reach(self, threshold, known):
-        """Warn of thresholds that no score is below, where that is not known already."""
-        lowest = self._lowest if np.ndim(threshold) else self._lowest.min()
-        n_reached = np.count_nonzero((threshold <= lowest) & ~np.asarray(known))
+    def _warn_if_all_reach(self, threshold, known, true_scores, y):
+        """Warn of thresholds that no score is below, where that is not known already.
+
+        The lowest of scores that do not tie is below the one of a new sample.
+        """
+        of_classes = np.ndim(threshold) > 0
+        lowest = self._lowest if of_classes else self._lowest.min()
+        tied = y[true_scores <= (lowest[y] if of_classes else lowest)]
+        n_tied = np.bincount(tied, minlength=self.n_classes_) if of_classes else len(tied)
+        n_reached = np.count_nonzero((threshold <= lowest) & (n_tied > 1) & ~np.asarray(known))
         if n_reached and self.n_classes_ > 1:
-            some = f"{n_reached} of " if np.ndim(threshold) else ""
+            some = f"{n_reached} of " if of_classes else ""
             warn_caller(
                 f"{some}{self.n_classes_} classes are in every set: so many samples give their "
                 "class the lowest score that there is that no threshold keeps "

@@ -37,6 +37,7 @@ from ._state import (
     KeepState,
     plain_tensors,
     plain_values,
+    put_buffer,
     put_plain_values,
 )
 
@@ -72,6 +73,7 @@ __all__ = [
     "over_processes",
     "plain_tensors",
     "plain_values",
+    "put_buffer",
     "put_plain_values",
     "recipe",
     "refuse_divided",

@@ -1,8 +1,8 @@
 """The state of a training between two epochs: taken from a net, and put back into another."""
 
-import hashlib
 import inspect
-import pickle
+import random
+from collections import deque
 from numbers import Number
 from typing import NamedTuple
 
@@ -174,13 +174,20 @@ def put_buffer(module, key, value):
     part, _, name = key.rpartition(".")
     part = module.get_submodule(part)
     buffer = getattr(part, name, None)
-    has_room = torch.is_tensor(buffer) and not buffer.requires_grad and not buffer.is_inference()
-    if has_room and (buffer.shape, buffer.dtype) == (value.shape, value.dtype):
+    if _has_room(buffer) and (buffer.shape, buffer.dtype) == (value.shape, value.dtype):
         buffer.copy_(value)
     elif _may_be_tensor(part, name):
         vars(part)[name] = value
     else:
         part.register_buffer(name, value, persistent=False)
+
+
+def _has_room(tensor):
+    """Return whether a tensor can be written to: each element has a place of its own."""
+    if not torch.is_tensor(tensor) or tensor.requires_grad or tensor.is_inference():
+        return False
+    sizes = zip(tensor.shape, tensor.stride()) if tensor.layout == torch.strided else ()
+    return all(stride > 0 or size < 2 for size, stride in sizes)
 
 
 def _may_be_tensor(part, name):
@@ -281,21 +288,37 @@ def _has_state(value):
     return hasattr(value, "state_dict") and not isinstance(value, type)
 
 
-def _digest(value):
-    """Return a digest of what an object holds; of one that cannot be pickled, of nothing."""
+def _content(value):
+    """Return what tells whether an object has changed in place; nothing of most kinds."""
     if isinstance(value, torch.Generator):
-        value = value.get_state().numpy()
-    try:
-        return hashlib.sha256(pickle.dumps(value)).digest()
-    except Exception:  # whatever the code of an object raises that was not made to be pickled
-        return None
+        return value.get_state().numpy().tobytes()
+    if isinstance(value, np.random.Generator):
+        return repr(value.bit_generator.state)
+    if isinstance(value, np.random.RandomState):
+        name, key, *others = value.get_state()
+        return name, key.tobytes(), others
+    if isinstance(value, random.Random):
+        return value.getstate()
+    if isinstance(value, bytearray):
+        return bytes(value)
+    return [*map(_Same, value)] if isinstance(value, deque | set) else None
+
+
+class _Same:
+    """Equal to another one of the very same object."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __eq__(self, other):
+        return self.value is other.value
 
 
 class _Object(NamedTuple):
-    """What a callback holds that is no data, and its state, or a digest, at the start."""
+    """What a callback holds that is no data, and its state, or content, at the start."""
 
     value: object
-    state: dict | bytes | None
+    state: object
 
 
 def _start(callback):
@@ -305,7 +328,7 @@ def _start(callback):
         if _has_state(value):
             start[name] = _Object(value, value.state_dict())
         elif not isinstance(value, DATA) and name not in params:
-            start[name] = _Object(value, _digest(value))
+            start[name] = _Object(value, _content(value))
     return start
 
 
@@ -326,7 +349,7 @@ def _of_callback(name, callback, start):
         elif isinstance(value, DATA):
             if not (isinstance(value, UNCHANGING) and value is start.get(key, callback)):
                 learned[key] = {"value": value}
-        elif before is None or value is not before.value or _digest(value) != before.state:
+        elif before is None or value is not before.value or _content(value) != before.state:
             raise ValueError(
                 f"a checkpoint cannot keep {key}={value!r} of the callback {name!r}, a "
                 f"{type(callback).__name__}: fit without the callback, or without a checkpoint."
