@@ -162,16 +162,23 @@ def test_what_is_given_stays_as_it_is_though_out_of_order(writeable):
         part.setflags(write=writeable)
     y = np.arange(60) % N_CLASSES
     clf = TopKClassifier(k=2, max_epochs=1, random_state=0)
+    scores = clf.fit(X, y).decision_function(X)
+    np.testing.assert_array_equal(scores, clf.fit(right, y).decision_function(right))
+    for part, old in zip((X.data, X.indices, X.indptr), before, strict=True):
+        np.testing.assert_array_equal(part, old)
+
+
+def test_what_cannot_be_written_to_is_not_warned_of():
+    # In another precision, or out of order, it would be copied before.
+    X = sp.random(60, 400, density=0.03, format="csr", random_state=0, dtype=np.float32)
+    X.data.setflags(write=False)
     torch.set_warn_always(True)
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("error", ".*not writable")
-            scores = clf.fit(X, y).decision_function(X)
+            TopKClassifier(k=2, max_epochs=1).fit(X, np.arange(60) % N_CLASSES)
     finally:
         torch.set_warn_always(False)
-    np.testing.assert_array_equal(scores, clf.fit(right, y).decision_function(right))
-    for part, old in zip((X.data, X.indices, X.indptr), before, strict=True):
-        np.testing.assert_array_equal(part, old)
 
 
 @pytest.mark.parametrize(("n_columns", "n_used"), [(1 << 15, 40), (1 << 15, 9000), (4000, 40)])
