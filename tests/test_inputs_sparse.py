@@ -8,13 +8,20 @@ import pytest
 import scipy.sparse as sp
 import torch
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfVectorizer
-from sklearn.feature_selection import VarianceThreshold
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier, load, save
-from sksetvalued.estimators._samples import MANY_COLUMNS as MANY_COLUMNS_WARNED
+from sksetvalued import (
+    AverageKClassifier,
+    SparseTopClassifier,
+    TopKClassifier,
+    load,
+    save,
+    to_torch,
+)
+from sksetvalued.estimators._samples import MANY_COLUMNS as MANY_COLUMNS_LEFT_OUT
 from sksetvalued.inputs import MANY_COLUMNS, WIDE, SparseInputs, SparseRows
 from sksetvalued.networks import HEADS, MLP, LinearHead, Network, TwoHead
 
@@ -181,28 +188,108 @@ def test_what_cannot_be_written_to_is_not_warned_of():
         torch.set_warn_always(False)
 
 
-@pytest.mark.parametrize(("n_columns", "n_used"), [(1 << 15, 40), (1 << 15, 9000), (4000, 40)])
-def test_columns_that_cost_time_and_hold_nothing_are_warned_of(n_columns, n_used):
-    X = sp.random(60, n_used, density=0.2, format="csr", random_state=0)
-    X = sp.csr_array((X.data, X.indices * (n_columns // n_used), X.indptr), (60, n_columns))
-    y = np.arange(60) % N_CLASSES
+N_USED = 165
+
+
+def few_of_many_columns():
+    """Return rows of which few columns hold values, these columns alone, and labels.
+
+    Each is in rows of all folds. Of both tables few enough values are stored to be kept sparse.
+    """
+    columns = np.arange(120 * 8) % N_USED
+    values = np.random.default_rng(0).uniform(0.5, 1.5, columns.size)
+    starts = np.arange(121) * 8
+    used = sp.csr_matrix((values, columns, starts), (120, N_USED))
+    X = sp.csr_matrix((values, columns * 20 + 3, starts), (120, MANY_COLUMNS_LEFT_OUT))
+    return X, used, np.arange(120) % N_CLASSES
+
+
+def first_layer(clf):
+    return clf.net_.module_.backbone[0]
+
+
+@pytest.mark.parametrize(
+    "clf",
+    [
+        TopKClassifier(k=2, max_epochs=3),
+        AverageKClassifier(k=2, max_epochs=3),
+        SparseTopClassifier(max_epochs=3, size="threshold"),
+    ],
+)
+def test_a_fit_is_that_of_the_columns_that_hold_values(clf):
+    X, used, y = few_of_many_columns()
+    y = np.eye(N_CLASSES, dtype=int)[y] if isinstance(clf, SparseTopClassifier) else y
+    clf.set_params(random_state=0)
+    few = clone(clf).fit(used, y)
+    many = clone(clf).fit(X, y)
+    scores = few.decision_function(used)
+    assert first_layer(many).in_features == N_USED
+    np.testing.assert_array_equal(many.decision_function(X), scores)
+    np.testing.assert_array_equal(many.predict_set(X), few.predict_set(used))
+    np.testing.assert_allclose(many.decision_function(X.toarray()), scores, atol=1e-6)
+    # Words that no sample of the training holds say nothing, and stand beside any others.
+    X = X.tolil()
+    X[::2, [0, 1, -1]] = 7
+    np.testing.assert_array_equal(many.decision_function(X.tocsr()), scores)
+
+
+def test_columns_are_left_out_of_large_tables_that_are_mostly_empty():
+    X, _, y = few_of_many_columns()
     clf = TopKClassifier(k=2, max_epochs=1)
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        clf.fit(X, y)
-    said = [str(warning.message) for warning in seen if "hold values" in str(warning.message)]
-    if n_columns < MANY_COLUMNS_WARNED or n_used > n_columns / 4:
-        assert not said
-        return
-    assert said == [said[0]]
-    assert said[0].startswith("X has 32,768 columns, of which 40 hold values")
+    for n_columns, left_out in [(X.shape[1], True), (X.shape[1] - 1, False)]:
+        assert (first_layer(clf.fit(X[:, :n_columns], y)).in_features == N_USED) == left_out
+    quarter = X.shape[1] // 4
+    for n_used, left_out in [(quarter, True), (quarter + 1, False)]:
+        rows = sp.csr_matrix((np.ones(n_used), np.arange(n_used), [0, n_used]), (1, X.shape[1]))
+        table = sp.vstack([rows, sp.csr_matrix((119, X.shape[1]))], format="csr")
+        clf.fit(table, y)
+        assert first_layer(clf).in_features == (n_used if left_out else X.shape[1])
+    with pytest.warns(ConvergenceWarning):
+        clf.fit(0 * X, y)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix])
+def test_what_further_samples_hold_in_columns_left_out_is_warned_of(kind):
+    X, _, y = few_of_many_columns()
+    Z = X.tolil()
+    Z[0, [0, 1]] = 1
+    Z = kind(Z.toarray())
+    clf = TopKClassifier(k=2, max_epochs=1).fit(X, y)
     with warnings.catch_warnings():
-        warnings.filterwarnings("error", ".*hold values")
-        # Further pieces may use the other columns.
-        TopKClassifier(k=2).partial_fit(X, y, classes=np.arange(N_CLASSES))
-        used = VarianceThreshold().fit_transform(X)
-        clf.fit(used, y)
-    assert used.shape[1] == 40
+        warnings.filterwarnings("error", "The network reads")
+        clf.partial_fit(kind(X.toarray()), y)
+    said = f"reads {N_USED} of the {X.shape[1]:,} columns.* X holds in 2 of these has no effect"
+    with pytest.warns(UserWarning, match=said):
+        clf.partial_fit(Z, y)
+    with pytest.warns(UserWarning, match=said):
+        clf.set_params(warm_start=True).fit(Z, y)
+
+
+def test_those_who_say_that_more_comes_keep_all_columns():
+    X, _, y = few_of_many_columns()
+    for clf in (
+        TopKClassifier(k=2).partial_fit(X, y, classes=np.arange(N_CLASSES)),
+        TopKClassifier(k=2, max_epochs=1, warm_start=True).fit(X, y),
+    ):
+        assert first_layer(clf).in_features == X.shape[1]
+        Z = X.tolil()
+        Z[0, 0] = 1
+        before = first_layer(clf).weight[:, 0].clone()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "The network reads")
+            clf.partial_fit(Z.tocsr(), y)
+        assert not torch.equal(first_layer(clf).weight[:, 0], before)
+
+
+def test_columns_left_out_are_saved(tmp_path):
+    X, _, y = few_of_many_columns()
+    clf = TopKClassifier(k=2, max_epochs=3, random_state=0).fit(X, y)
+    save(clf, tmp_path / "clf")
+    np.testing.assert_array_equal(
+        load(tmp_path / "clf").decision_function(X), clf.decision_function(X)
+    )
+    sets, _ = to_torch(clf)(torch.from_numpy(X.toarray()))
+    np.testing.assert_array_equal(sets, clf.predict_set(X))
 
 
 @pytest.mark.parametrize("density", [0.04, 0.06])

@@ -12,6 +12,7 @@ from torch import nn
 from sksetvalued.networks import (
     MLP,
     ChannelStatistics,
+    ColumnStatistics,
     ConvNet,
     CosineHead,
     DenseNet,
@@ -523,6 +524,28 @@ def test_weights_of_another_network_are_named(change, message):
     state = dict(build((8,), (7,)).state_dict())
     change(state)
     with pytest.raises(ValueError, match=message):
+        rebuild_network((8,), None, (7,), 5, "linear", state, torch.Generator())
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        torch.tensor([1, 1, 3]),
+        torch.tensor([3, 1, 2]),
+        torch.tensor([-1, 1, 3]),
+        torch.tensor([1, 3, 7]),
+        torch.tensor([1.0, 3.0, 4.0]),
+        torch.tensor([[1, 3, 4]]),
+        torch.tensor([], dtype=torch.int64),
+    ],
+)
+def test_columns_that_a_table_does_not_have_are_refused(columns):
+    one = torch.ones(3, dtype=torch.float64)
+    network = build((8,), (7,), normalization=ColumnStatistics(one, one, columns=torch.arange(3)))
+    state = dict(network.state_dict())
+    assert str(rebuilt((8,), network, (7,))) == str(network)
+    state["normalize.columns"] = columns
+    with pytest.raises(ValueError, match="reads other columns than its 7 features"):
         rebuild_network((8,), None, (7,), 5, "linear", state, torch.Generator())
 
 

@@ -415,8 +415,6 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         Processes that share the fit make sure that it is the same one, with one seed.
         """
         self._warn_of_no_monitor(resume)
-        if resume is None:
-            self._warn_of_empty_columns(inputs)
         processes = training.current_processes()
         if path is None and processes is None:
             return None
@@ -591,6 +589,8 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         images = is_image(self.input_shape_)
         if is_perceptron(self.backbone, self.input_shape_) or images:
             statistics = train.inputs.statistics(train.sample_weight)
+        if not (images or statistics is None or resume == "partial_fit" or self.warm_start):
+            statistics = self._without_empty_columns(statistics, train.inputs)
         if images:
             self._image_range = statistics[2:]
             self._compare_stages(train.inputs)
@@ -637,6 +637,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
                     "with another value is trained further. For another one fit anew, with "
                     "warm_start=False.",
                 )
+        self._warn_of_columns_left_out(train.inputs)
         old = self.net_
         module = old.bare_module
         if is_image(self.input_shape_):

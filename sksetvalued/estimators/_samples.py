@@ -16,6 +16,7 @@ from ..inputs import (
     SparseInputs,
     Stream,
     StreamInputs,
+    TableInputs,
     hint_of_one,
     input_kind,
     is_image,
@@ -33,8 +34,8 @@ FLOATS = (np.float64, np.float32)
 #: Entries of a mapped table that are checked together.
 CHECKED_AT_ONCE = 1 << 18
 
-#: Columns from which on a table of which at most such a share holds values is warned of.
-MANY_COLUMNS, SHARE_USED = 1 << 15, 1 / 4
+#: Columns from which on those without values are left out, where at most such a share has some.
+MANY_COLUMNS, SHARE_USED = 1 << 12, 1 / 4
 
 #: Weights whose sums and products with losses are numbers in single precision.
 WEIGHTS = (1e-30, 1e30)
@@ -140,18 +141,34 @@ class TakesSamples:
             self._of_words = inputs.of_words(weight)
         return inputs, y, weight
 
-    def _warn_of_empty_columns(self, inputs):
-        """Warn where most columns cost time and memory and hold nothing."""
-        if not isinstance(inputs, SparseInputs) or inputs.sample_shape[0] < MANY_COLUMNS:
+    def _without_empty_columns(self, statistics, inputs):
+        """Return the statistics of the columns that hold values, where most hold none.
+
+        The first layer has no weights for the others, which would cost time and memory.
+        """
+        n_columns = inputs.sample_shape[0]
+        if not isinstance(inputs, SparseInputs) or n_columns < MANY_COLUMNS:
+            return statistics
+        columns = torch.from_numpy(inputs.used_columns())
+        if not 0 < len(columns) <= SHARE_USED * n_columns:
+            return statistics
+        centre, scale = statistics.centre[columns], statistics.scale[columns]
+        return statistics._replace(centre=centre, scale=scale, columns=columns)
+
+    def _warn_of_columns_left_out(self, inputs):
+        """Warn where a network is trained further on values of columns that it leaves out."""
+        columns = getattr(self.net_.bare_module.normalize, "columns", None)
+        if columns is None:
             return
-        n_columns, n_used = inputs.sample_shape[0], inputs.n_used_columns
-        of_all = is_perceptron(self.backbone, self.input_shape_)
-        if of_all and n_used <= SHARE_USED * n_columns:
+        n_new = "some"
+        if isinstance(inputs, TableInputs):
+            n_new = len(np.setdiff1d(inputs.used_columns(), columns.cpu().numpy()))
+        if n_new:
             warn_caller(
-                f"X has {n_columns:,} columns, of which {n_used:,} hold values: the first layer "
-                "has weights for all, and each update changes them, which takes time and memory. "
-                "Give HashingVectorizer n_features of a few times the number of words, such as "
-                "2**14, or drop empty columns, as VarianceThreshold() of scikit-learn does.",
+                f"The network reads {len(columns):,} of the {self.input_shape_[0]:,} columns, as "
+                f"the others held no values when it was fitted: what X holds in {n_new} of these "
+                "has no effect. Fit anew on all samples, or begin with partial_fit or "
+                "warm_start=True, which keep all columns.",
             )
 
     def _check_several(self, X):

@@ -52,6 +52,8 @@ class ColumnStatistics(NamedTuple):
     length : float, default=0.0
         What comes out has so large a sum of absolute values, in the mean of the rows; zero where
         it is not known.
+    columns : LongTensor of shape (n_features,), optional
+        Which columns of the table these are, in order; all by default.
 
     Examples
     --------
@@ -66,6 +68,7 @@ class ColumnStatistics(NamedTuple):
     mean: torch.Tensor | None = None
     std: torch.Tensor | None = None
     length: float = 0.0
+    columns: torch.Tensor | None = None
 
 
 class Inputs(ABC):

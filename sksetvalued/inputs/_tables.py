@@ -139,6 +139,14 @@ class TableInputs(Inputs):
         )
         return ColumnStatistics(centre, scale, mean, std, sizes.sum().item())
 
+    def used_columns(self):
+        """Return the columns that hold other values than zero, in order."""
+        n_features = self.sample_shape[0]
+        used = torch.zeros(n_features, dtype=torch.bool)
+        for rows in self._blocks(max(1, AT_ONCE // max(n_features, 1))):
+            used |= (rows != 0).any(0).cpu()
+        return used.nonzero()[:, 0].numpy()
+
     def _quartiles(self, sample_weight):
         """Return the least values, and those that a quarter, a half, three quarters hold."""
         rows, share = self._sorted_rows(sample_weight)
@@ -354,6 +362,14 @@ class SparseRows:
             dense[:, columns] += values
         return dense
 
+    def of_columns(self, chosen):
+        """Return the rows of a table of some of the columns, given in order."""
+        place = torch.searchsorted(chosen, self.columns.to(chosen.dtype))
+        kept = chosen[place.clamp_(max=len(chosen) - 1)] == self.columns
+        n_before = torch.cat([kept.new_zeros(1, dtype=torch.int64), kept.cumsum(0)])
+        starts = n_before[self.starts.long()]
+        return SparseRows(place[kept], starts, self.values[kept], len(chosen))
+
     def lacks(self, columns):
         """Return which rows store no value in some columns, of shape (n_samples, n_chosen)."""
         n_chosen = len(columns)
@@ -406,12 +422,8 @@ class SparseInputs(TableInputs):
     def sample_shape(self):
         return (self.data.shape[1],)
 
-    @property
-    def n_used_columns(self):
-        """Number of columns that hold a value."""
-        used = np.zeros(self.data.shape[1], bool)
-        used[self.data.indices] = True
-        return np.count_nonzero(used)
+    def used_columns(self):
+        return _has_values(self.data).nonzero()[0]
 
     def of_words(self, sample_weight=None):
         if super().of_words():

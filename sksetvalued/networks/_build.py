@@ -56,7 +56,7 @@ def build_network(
         with; a pair comes before both. Images in bytes are divided by 255 in any case. For tables
         the statistics of the columns, which a perceptron of this package centres, scales and
         bends; beside up to 500 of them it takes a part of their cosines, and it makes all smaller
-        where they are many.
+        where they are many. It reads no others than these statistics are of.
     generator : torch.Generator, optional
         Source of the initial weights, and of the seeds of dropout, of what is built in; torch's
         default when absent, as for all other backbones.
@@ -99,6 +99,8 @@ def build_network(
     bent = isinstance(normalization, ColumnStatistics) and normalization.mean is not None
     with_cosines = bent and has_cosines(backbone, form)
     body_form = (2 * form[0],) if with_cosines else form
+    if isinstance(normalization, ColumnStatistics) and normalization.columns is not None:
+        body_form = normalization.columns.shape
     body = source.build(backbone, params, weights, body_form, generator)
     if isinstance(form, dict):
         normalize = nn.Identity()
@@ -176,7 +178,7 @@ def _column_scale(statistics, body, with_cosines):
         return nn.Identity()
     # A column whose spread single precision does not hold is constant to the network.
     spread = torch.where(statistics.scale.float() == 0, 1.0, statistics.scale)
-    scale = ColumnScale(statistics.centre, spread)
+    scale = ColumnScale(statistics.centre, spread, statistics.columns)
     if statistics.mean is None:
         return scale
     layers = [scale, Arcsinh(), ColumnScale(statistics.mean, statistics.std)]

@@ -59,7 +59,7 @@ class Normalize(nn.Module):
 
 
 class ColumnScale(nn.Module):
-    """Centre and scale the columns of a table.
+    """Centre and scale the columns of a table, or some of them.
 
     The mean is subtracted in the precision of the batch, so that a large one costs no digits of
     doubles; what comes out has the precision of the network. Of sparse rows, what their zeros
@@ -68,6 +68,8 @@ class ColumnScale(nn.Module):
     Parameters
     ----------
     mean, scale : Tensor of shape (n_features,)
+    columns : LongTensor of shape (n_features,), optional
+        Which columns of the table these are, in order: the others are left out. All by default.
 
     Examples
     --------
@@ -78,8 +80,9 @@ class ColumnScale(nn.Module):
     tensor([[1., 1.]])
     """
 
-    def __init__(self, mean, scale):
+    def __init__(self, mean, scale, columns=None):
         super().__init__()
+        self.register_buffer("columns", columns)
         # Copies, which keep no larger tensor alive, of which these may be a part.
         self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.float64).clone())
         self.register_buffer("scale", torch.as_tensor(scale, dtype=torch.float32).clone())
@@ -87,6 +90,9 @@ class ColumnScale(nn.Module):
     def forward(self, x):
         """Return the scaled batch, in the precision of `scale`."""
         mean, scale = self.mean, self.scale
+        if self.columns is not None:
+            sparse = isinstance(x, SparseRows)
+            x = x.of_columns(self.columns) if sparse else x.index_select(1, self.columns)
         if not isinstance(x, SparseRows):
             if x.dtype == scale.dtype:
                 return (x - mean.to(x.dtype)).div_(scale)

@@ -72,6 +72,9 @@ def rebuild_network(backbone, backbone_params, input_shape, n_classes, head, sta
 
     with_cosines = "normalize.0.scale" in state and has_cosines(backbone, input_shape)
     body_shape = (2 * input_shape[0],) if with_cosines else input_shape
+    columns = _columns(state, input_shape)
+    if columns is not None:
+        body_shape = columns.shape
 
     def describe():
         body = source.rebuild(backbone, params, body_shape, generator)
@@ -121,14 +124,27 @@ def _first_layer(state, input_shape, n_channels=None):
         n_means = n_means if n_means in (1, n_channels or input_shape[0]) else 1
         return Normalize(torch.zeros(n_means), torch.ones(n_means), n_channels)
     if len(input_shape) == 1 and "normalize.scale" in state:
-        return _column_scale(input_shape)
+        columns = _columns(state, input_shape)
+        return _column_scale(input_shape if columns is None else columns.shape, columns)
     if len(input_shape) == 1 and "normalize.0.scale" in state:
         return nn.Sequential(_column_scale(input_shape), Arcsinh(), _column_scale(input_shape))
     return nn.Identity()
 
 
-def _column_scale(input_shape):
-    return ColumnScale(torch.zeros(input_shape), torch.ones(input_shape))
+def _columns(state, input_shape):
+    """Return the columns that the first layer reads, or None where it reads all."""
+    columns = state.get("normalize.columns")
+    if columns is None or len(input_shape) != 1:
+        return None
+    in_order = columns.dtype == torch.int64 and columns.ndim == 1 and len(columns) > 0
+    in_order = in_order and bool((columns[1:] > columns[:-1]).all())
+    if not in_order or columns[0] < 0 or columns[-1] >= input_shape[0]:
+        raise ValueError(f"its network reads other columns than its {input_shape[0]} features")
+    return columns
+
+
+def _column_scale(shape, columns=None):
+    return ColumnScale(torch.zeros(shape), torch.ones(shape), columns)
 
 
 def _check_state(network, state):

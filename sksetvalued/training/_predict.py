@@ -63,14 +63,17 @@ def _double_copy(module):
     for kind in ("_parameters", "_buffers"):
         tensors = vars(module)[kind].items()
         vars(new)[kind] = {
-            name: tensor
-            if tensor is None or (name == "weight" and isinstance(module, RowLinear))
-            else tensor.detach().double()
+            name: tensor.detach().double() if _goes_double(module, name, tensor) else tensor
             for name, tensor in tensors
         }
     children = vars(module)["_modules"].items()
     vars(new)["_modules"] = {k: None if m is None else _double_copy(m) for k, m in children}
     return new
+
+
+def _goes_double(module, name, tensor):
+    of_rows = name == "weight" and isinstance(module, RowLinear)
+    return tensor is not None and tensor.is_floating_point() and not of_rows
 
 
 def _scores(net, module, criterion, x, inputs):
