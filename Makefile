@@ -41,9 +41,9 @@ test-without-kernels:  ## Run the tests of losses and operators as if no compile
 test-slow:  ## Run the statistical and long tests.
 	$(PYTHON) -m pytest -m slow -n 0 --timeout 1800
 
-hostile-short:  ## Try 10,000 hostile cases, and let hypothesis search for some.
+hostile-short:  ## Try 5,000 hostile cases, and let hypothesis search for some.
 	$(PYTHON) -m pytest -m hostile -n 0 tests/hostile
-	cd tests && $(PYTHON) -m hostile --cases 10000 --folder $(HOSTILE)-short
+	cd tests && $(PYTHON) -m hostile --cases 5000 --folder $(HOSTILE)-short
 
 hostile:  ## Try a million hostile cases, 10,000 at a time; a later call goes on.
 	cd tests && $(PYTHON) -m hostile --cases 1000000 --folder $(HOSTILE)
