@@ -415,6 +415,8 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         Processes that share the fit make sure that it is the same one, with one seed.
         """
         self._warn_of_no_monitor(resume)
+        if resume is None and self.warm_start:
+            self._warn_of_empty_columns(inputs)
         processes = training.current_processes()
         if path is None and processes is None:
             return None

@@ -35,7 +35,7 @@ FLOATS = (np.float64, np.float32)
 CHECKED_AT_ONCE = 1 << 18
 
 #: Columns from which on those without values are left out, where at most such a share has some.
-MANY_COLUMNS, SHARE_USED = 1 << 12, 1 / 4
+MANY_COLUMNS, SHARE_USED = 1 << 12, 1 / 2
 
 #: Weights whose sums and products with losses are numbers in single precision.
 WEIGHTS = (1e-30, 1e30)
@@ -74,6 +74,14 @@ def _is_numeric(dtype):
     if hasattr(dtype, "is_numeric"):
         return dtype.is_numeric()
     return getattr(dtype, "kind", None) in tuple("biuf")
+
+
+def _few_used_columns(inputs):
+    """Return the columns of a large sparse table that hold values, or None where many do."""
+    if not isinstance(inputs, SparseInputs) or inputs.sample_shape[0] < MANY_COLUMNS:
+        return None
+    columns = inputs.used_columns()
+    return columns if 0 < len(columns) <= SHARE_USED * inputs.sample_shape[0] else None
 
 
 class TakesSamples:
@@ -146,29 +154,37 @@ class TakesSamples:
 
         The first layer has no weights for the others, which would cost time and memory.
         """
-        n_columns = inputs.sample_shape[0]
-        if not isinstance(inputs, SparseInputs) or n_columns < MANY_COLUMNS:
-            return statistics
-        columns = torch.from_numpy(inputs.used_columns())
-        if not 0 < len(columns) <= SHARE_USED * n_columns:
+        columns = _few_used_columns(inputs)
+        if columns is None:
             return statistics
         centre, scale = statistics.centre[columns], statistics.scale[columns]
-        return statistics._replace(centre=centre, scale=scale, columns=columns)
+        return statistics._replace(centre=centre, scale=scale, columns=torch.from_numpy(columns))
+
+    def _warn_of_empty_columns(self, inputs):
+        """Warn where most columns hold nothing and are kept, for samples that may use them."""
+        columns = _few_used_columns(inputs)
+        if columns is not None and is_perceptron(self.backbone, self.input_shape_):
+            warn_caller(
+                f"X has {inputs.sample_shape[0]:,} columns, of which {len(columns):,} hold "
+                "values: with warm_start=True the first layer has weights for all, and each "
+                "update changes them, which takes time and memory. Give HashingVectorizer "
+                "n_features of a few times the number of words, such as 2**14, or leave "
+                "warm_start=False.",
+            )
 
     def _warn_of_columns_left_out(self, inputs):
         """Warn where a network is trained further on values of columns that it leaves out."""
         columns = getattr(self.net_.bare_module.normalize, "columns", None)
         if columns is None:
             return
-        n_new = "some"
-        if isinstance(inputs, TableInputs):
-            n_new = len(np.setdiff1d(inputs.used_columns(), columns.cpu().numpy()))
-        if n_new:
+        known = isinstance(inputs, TableInputs)
+        if not known or len(np.setdiff1d(inputs.used_columns(), columns.cpu().numpy())):
+            # The same words each time, which are shown once.
             warn_caller(
                 f"The network reads {len(columns):,} of the {self.input_shape_[0]:,} columns, as "
-                f"the others held no values when it was fitted: what X holds in {n_new} of these "
-                "has no effect. Fit anew on all samples, or begin with partial_fit or "
-                "warm_start=True, which keep all columns.",
+                "the others held no values when it was fitted: what X holds in these has no "
+                "effect. Fit a clone on all samples, or one that begins with partial_fit or with "
+                "warm_start=True, which keeps all columns.",
             )
 
     def _check_several(self, X):
