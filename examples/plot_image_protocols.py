@@ -120,9 +120,9 @@ from sksetvalued.metrics import set_coverage_score
 first = clone(cifar100).set_params(
     k=3,
     epsilon=1.0,
-    max_epochs=6,
+    max_epochs=4,
     batch_size=32,
-    lr_schedule=(4, 5),
+    lr_schedule=(2, 3),
     backbone_params={"depth": 7, "growth": 8},
 )
 first.fit(images[train, 4:36, 4:36], y[train])
@@ -153,9 +153,9 @@ second = clone(plantnet).set_params(
     backbone_params={"widths": (16, 32, 64)},
     weights=None,
     epsilon=0.1,
-    max_epochs=6,
+    max_epochs=4,
     lr=1e-2,
-    lr_schedule=(4, 5),
+    lr_schedule=(2, 3),
     transform={"train": v2.RandomCrop(32), "eval": v2.FiveCrop(32)},
 )
 second.fit(paths[tail], y[tail])
@@ -177,6 +177,7 @@ monitors = {
 for label, model in monitors.items():
     accuracy = model.history_[:, label.split()[1]]
     plt.plot(model.history_[:, "epoch"], accuracy, marker="o", label=label)
+plt.xticks(first.history_[:, "epoch"])
 plt.xlabel("epoch")
 plt.ylabel("on held-out images")
 plt.legend()

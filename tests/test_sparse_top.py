@@ -1168,8 +1168,8 @@ def test_a_search_goes_by_the_scores_where_the_sets_tell_nothing(data):
 
 def test_a_search_goes_by_the_sets_where_most_samples_have_all_labels():
     """However few epochs it takes until scores rank labels as well as they can."""
-    X = np.random.RandomState(0).normal(size=(600, 6))
-    clf = SparseTopClassifier(random_state=0).fit(X, np.ones((600, 10), int))
+    X = np.random.RandomState(0).normal(size=(250, 6))
+    clf = SparseTopClassifier(random_state=0).fit(X, np.ones((250, 10), int))
     assert clf.predict(X).all()
 
 

@@ -816,7 +816,8 @@ def test_schedules_go_with_any_optimizer(schedule, optimizer, data):
 def test_an_optimizer_that_flattens_gradients_takes_images():
     images = np.random.default_rng(0).random((60, 3, 8, 8), dtype=np.float32)
     params = {"optimizer": torch.optim.LBFGS, "batch_size": 60, "lr": 0.5, "lr_schedule": None}
-    clf = classifier(max_epochs=2, backbone="convnet", **params).fit(images, np.arange(60) % 3)
+    network = {"backbone": "convnet", "backbone_params": {"widths": (8, 16)}}
+    clf = classifier(max_epochs=2, **network, **params).fit(images, np.arange(60) % 3)
     assert clf.history_[-1, "train_loss"] < clf.history_[0, "train_loss"]
 
 
