@@ -166,9 +166,9 @@ def check_against_dense(scores, k, epsilon, n_draws, all_k=False, shared=False, 
 @on_device
 @pytest.mark.parametrize("n_classes", [1, TILE, TILE + 1, pytest.param(35, marks=slow)])
 def test_selection_is_that_of_torch_given_the_normals(n_classes):
-    for k in sorted({1, min(3, n_classes), n_classes}):
+    for k in sorted({min(3, n_classes), n_classes}):
         scores = random_scores(1, n_classes)
-        check_against_dense(scores, k, 0.5, 2)
+        check_against_dense(scores, k, 0.5, 1)
         check_against_dense(scores, k, 0.5, 2, all_k=True)
 
 
@@ -182,7 +182,7 @@ def test_selection_is_that_of_torch_given_the_normals(n_classes):
 )
 def test_segments_are_merged(segment, all_k):
     """The last segment has fewer classes than k."""
-    check_against_dense(random_scores(2, 50), 5, 0.5, 2, all_k=all_k, segment=segment)
+    check_against_dense(random_scores(2, 50), 3, 0.5, 2, all_k=all_k, segment=segment)
 
 
 @on_device
@@ -197,7 +197,7 @@ def test_k_up_to_the_limit():
 def test_increasing_and_decreasing_scores():
     """All tiles, or only the first, change what is kept."""
     ramp = torch.arange(50.0, device=DEVICE)
-    check_against_dense(torch.stack([ramp, -ramp]), 4, 0.1, 2, all_k=True)
+    check_against_dense(torch.stack([ramp, -ramp]), 4, 0.1, 1, all_k=True)
 
 
 @on_device
@@ -209,7 +209,7 @@ def test_ties_and_infinities(segment):
     scores[1, ::2] = -torch.inf
     scores[2, 5:] = -torch.inf
     scores[2, 0] = torch.inf
-    for k in (2, 20):
+    for k in (2, TILE + 1):
         indices, _ = select(scores, k, 1e-30, n_draws, all_k=True, segment=segment)
         found = scores.gather(1, indices).reshape(3, n_draws, k)
         found = found.sort(dim=2, descending=True).values
@@ -241,22 +241,22 @@ def test_scores_may_be_strided_or_in_half_precision():
 
 @on_device
 def test_shared_noise():
-    check_against_dense(random_scores(3, 20), 3, 0.5, 2, shared=True)
-    _, normals = select(torch.zeros(3, 20, device=DEVICE), 2, 1.0, 2, shared=True)
-    assert torch.equal(normals, normals[:1].expand(3, 2))
-    _, normals = select(torch.zeros(3, 20, device=DEVICE), 2, 1.0, 2)
-    assert len(normals.unique()) == 6
+    check_against_dense(random_scores(2, 20), 3, 0.5, 2, shared=True)
+    _, normals = select(torch.zeros(2, 20, device=DEVICE), 2, 1.0, 2, shared=True)
+    assert torch.equal(normals[0], normals[1])
+    _, normals = select(torch.zeros(2, 20, device=DEVICE), 2, 1.0, 2)
+    assert len(normals.unique()) == 4
 
 
 @on_device
 def test_a_generator_fixes_the_draws_and_advances():
     scores = random_scores(1, 20)
-    results = [select(scores, 3, 1.0, 2, seed) for seed in (5, 5, 6)]
+    results = [select(scores, 3, 1.0, 1, seed) for seed in (5, 5, 6)]
     assert torch.equal(results[0][0], results[1][0])
     assert torch.equal(results[0][1], results[1][1])
     assert not torch.equal(results[0][1], results[2][1])
     one = generator()
-    twice = [select_in_one_pass(scores, 3, 1.0, 2, one, segment=32, tile=TILE) for _ in range(2)]
+    twice = [select_in_one_pass(scores, 3, 1.0, 1, one, segment=32, tile=TILE) for _ in range(2)]
     assert not torch.equal(twice[0][1], twice[1][1])
 
 
@@ -317,8 +317,9 @@ def dispatched(monkeypatch):
 
 
 @on_device
-@pytest.mark.parametrize("noise", ["independent", "shared"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("noise", "dtype"), [("independent", torch.float32), ("shared", torch.bfloat16)]
+)
 def test_loss_and_gradient_are_those_of_the_normals(dispatched, noise, dtype):
     """They follow from the normals that the kernel draws."""
     loss = NoisedTopKHingeLoss(k=2, epsilon=0.5, n_noise_samples=2, noise=noise, generator=9)
@@ -385,7 +386,8 @@ def test_hinge_and_its_gradients_are_those_of_the_definition(
 def test_a_target_that_is_no_class_gives_nan(dispatched):
     scores = random_scores(3, 20).requires_grad_()
     target = torch.tensor([0, -1, 20], device=DEVICE)
-    losses = NoisedTopKHingeLoss(k=2, generator=0, reduction="none").sample_losses(scores, target)
+    loss = NoisedTopKHingeLoss(k=2, n_noise_samples=1, generator=0, reduction="none")
+    losses = loss.sample_losses(scores, target)
     assert losses.isnan().tolist() == [False, True, True]
     for again in (False, True):
         (grad,) = torch.autograd.grad(losses.sum(), scores, retain_graph=True, create_graph=again)
@@ -407,7 +409,7 @@ def test_the_calibrated_hinge_is_computed_by_the_kernels(dispatched, monkeypatch
 @on_device
 def test_ranks_are_found_in_one_selection(dispatched):
     """The loss of several ranks is the sum of theirs, on the draws of the largest."""
-    scores, target = random_scores(3, 40), torch.tensor([0, 5, 39], device=DEVICE)
+    scores, target = random_scores(2, 40), torch.tensor([0, 39], device=DEVICE)
     options = {"epsilon": 0.5, "n_noise_samples": 2, "generator": 9, "reduction": "none"}
     mixed = NoisedTopKHingeLoss(k=5, ranks={1: 1, "k": 3}, **options)(scores, target)
     first, last = (

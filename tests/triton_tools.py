@@ -25,6 +25,22 @@ on_device = pytest.mark.skipif(
 compiles = pytest.mark.skipif(INTERPRETED, reason="the interpreter does not compile")
 
 
+def remember_types():
+    """Keep the interpreter from making the same table of types for each result."""
+    from triton.runtime import interpreter
+
+    find, found = getattr(interpreter, "_get_np_dtype", None), {}
+
+    def find_once(dtype):
+        name = dtype.scalar.name
+        if name not in found:
+            found[name] = find(dtype)
+        return found[name]
+
+    if find is not None:
+        interpreter._get_np_dtype = find_once
+
+
 def patch_once():
     """Keep the interpreter from looking for what it has to patch where it has patched already.
 
@@ -51,6 +67,7 @@ def patch_once():
 
 if INTERPRETED:
     patch_once()
+    remember_types()
 
 
 def compile_kernel(kernel, types, constants, capability, settings):
