@@ -40,6 +40,7 @@ from sklearn.model_selection import (
     ShuffleSplit,
     StratifiedKFold,
 )
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import ClassifierChain
 from sklearn.naive_bayes import ComplementNB, GaussianNB, MultinomialNB
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -748,8 +749,7 @@ def test_weights_reach_the_classifier_and_the_rule(digits):
     np.testing.assert_array_equal(clf.predict_proba(X), expected.predict_proba(X))
     before, expected = thresholds_by_folds(AverageK(2), GaussianNB(), X, y, cv, weight)
     assert clf.rule_.threshold_ == expected != before
-    vote = VotingClassifier([("nb", GaussianNB())], voting="soft")
-    for model in (make_pipeline(GaussianNB()), vote):
+    for model in (make_pipeline(GaussianNB()), OneVsRestClassifier(GaussianNB())):
         with pytest.warns(UserWarning, match="the rule only.*others, enable metadata routing"):
             PlugInClassifier(model, AverageK(2)).fit(X, y, sample_weight=weight)
 
