@@ -514,8 +514,11 @@ def test_no_model_takes_long_to_describe():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda s: s.pop("head.bias"), "lacks"),
-        (lambda s: s.update(more=torch.zeros(1)), "does not know"),
+        (lambda s: s.pop("head.bias"), r"network lacks the tensors \['head.bias'\]$"),
+        (
+            lambda s: s.update(more=torch.zeros(1)),
+            r"network does not know the tensors \['more'\]$",
+        ),
         (lambda s: s.update({"head.bias": torch.zeros(6)}), r"shape \(6,\)"),
         (lambda s: s.update({"head.bias": torch.zeros(5, dtype=torch.int64)}), "torch.int64"),
     ],

@@ -134,7 +134,7 @@ def _first_layer(state, input_shape, n_channels=None):
 def _columns(state, input_shape):
     """Return the columns that the first layer reads, or None where it reads all."""
     columns = state.get("normalize.columns")
-    if columns is None or len(input_shape) != 1:
+    if columns is None or isinstance(input_shape, dict) or len(input_shape) != 1:
         return None
     in_order = columns.dtype == torch.int64 and columns.ndim == 1 and len(columns) > 0
     in_order = in_order and bool((columns[1:] > columns[:-1]).all())
@@ -153,10 +153,9 @@ def _check_state(network, state):
     expected = {name: tensor for name, tensor in named if name in kept}
     missing, unknown = expected.keys() - state.keys(), state.keys() - expected.keys()
     if missing or unknown:
-        raise ValueError(
-            f"its network lacks the tensors {sorted(missing)[:3]} and does not know "
-            f"{sorted(unknown)[:3]}"
-        )
+        said = [f"lacks the tensors {sorted(missing)[:3]}"] if missing else []
+        said += [f"does not know the tensors {sorted(unknown)[:3]}"] if unknown else []
+        raise ValueError(f"its network {' and '.join(said)}")
     for name, tensor in expected.items():
         got = state[name]
         # A module may have been given another precision since it was trained.
