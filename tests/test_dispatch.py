@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from sksetvalued.losses import (
     LapSumLoss,
+    MixedTopKLoss,
     SmoothedTopKHingeLoss,
     SparsemaxLoss,
     SparseTopLoss,
@@ -232,7 +233,8 @@ assert "Install a C++ compiler" in str(warning.message), warning
 @pytest.mark.parametrize(
     "loss",
     [
-        SmoothedTopKHingeLoss(2),  # of which the mixed loss takes a few
+        SmoothedTopKHingeLoss(2),
+        MixedTopKLoss(k=2),
         pytest.param(LapSumLoss(2), marks=pytest.mark.slow),
         SparsemaxLoss(),
     ],
