@@ -589,9 +589,10 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         criterion = self._checked_criterion(train, resume, generator)
         statistics = None
         images = is_image(self.input_shape_)
-        if is_perceptron(self.backbone, self.input_shape_) or images:
+        perceptron = is_perceptron(self.backbone, self.input_shape_)
+        if perceptron or images:
             statistics = train.inputs.statistics(train.sample_weight)
-        if not (images or statistics is None or resume == "partial_fit" or self.warm_start):
+        if perceptron and not (resume == "partial_fit" or self.warm_start):
             statistics = self._without_empty_columns(statistics, train.inputs)
         if images:
             self._image_range = statistics[2:]

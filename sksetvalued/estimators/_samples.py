@@ -13,10 +13,8 @@ from .._randomness import put_back
 from .._validation import check_weights
 from .._warnings import warn_caller
 from ..inputs import (
-    SparseInputs,
     Stream,
     StreamInputs,
-    TableInputs,
     hint_of_one,
     input_kind,
     is_image,
@@ -33,9 +31,6 @@ FLOATS = (np.float64, np.float32)
 
 #: Entries of a mapped table that are checked together.
 CHECKED_AT_ONCE = 1 << 18
-
-#: Columns from which on those without values are left out, where at most such a share has some.
-MANY_COLUMNS, SHARE_USED = 1 << 12, 1 / 2
 
 #: Weights whose sums and products with losses are numbers in single precision.
 WEIGHTS = (1e-30, 1e30)
@@ -74,14 +69,6 @@ def _is_numeric(dtype):
     if hasattr(dtype, "is_numeric"):
         return dtype.is_numeric()
     return getattr(dtype, "kind", None) in tuple("biuf")
-
-
-def _few_used_columns(inputs):
-    """Return the columns of a large sparse table that hold values, or None where many do."""
-    if not isinstance(inputs, SparseInputs) or inputs.sample_shape[0] < MANY_COLUMNS:
-        return None
-    columns = inputs.used_columns()
-    return columns if 0 < len(columns) <= SHARE_USED * inputs.sample_shape[0] else None
 
 
 class TakesSamples:
@@ -154,7 +141,7 @@ class TakesSamples:
 
         The first layer has no weights for the others, which would cost time and memory.
         """
-        columns = _few_used_columns(inputs)
+        columns = inputs.few_used_columns()
         if columns is None:
             return statistics
         centre, scale = statistics.centre[columns], statistics.scale[columns]
@@ -162,7 +149,7 @@ class TakesSamples:
 
     def _warn_of_empty_columns(self, inputs):
         """Warn where most columns hold nothing and are kept, for samples that may use them."""
-        columns = _few_used_columns(inputs)
+        columns = inputs.few_used_columns()
         if columns is not None and is_perceptron(self.backbone, self.input_shape_):
             warn_caller(
                 f"X has {inputs.sample_shape[0]:,} columns, of which {len(columns):,} hold "
@@ -177,8 +164,8 @@ class TakesSamples:
         columns = getattr(self.net_.bare_module.normalize, "columns", None)
         if columns is None:
             return
-        known = isinstance(inputs, TableInputs)
-        if not known or len(np.setdiff1d(inputs.used_columns(), columns.cpu().numpy())):
+        used = inputs.used_columns()
+        if used is None or len(np.setdiff1d(used, columns.cpu().numpy())):
             # The same words each time, which are shown once.
             warn_caller(
                 f"The network reads {len(columns):,} of the {self.input_shape_[0]:,} columns, as "

@@ -6,7 +6,7 @@ from ._kinds import hint_of_one, input_kind, media_inputs, table_inputs
 from ._mapped import is_mapped
 from ._named import NamedTensors, is_image, named_arrays, plain_sample, same_form
 from ._streams import Stream, StreamInputs
-from ._tables import NormalizedRows, SparseInputs, SparseRows, TableInputs, arcsinh
+from ._tables import NormalizedRows, SparseInputs, SparseRows, arcsinh
 from ._torch_datasets import check_pairs
 from ._transforms import value_statistics
 
@@ -23,7 +23,6 @@ __all__ = [
     "SparseRows",
     "Stream",
     "StreamInputs",
-    "TableInputs",
     "arcsinh",
     "check_pairs",
     "hint_of_one",

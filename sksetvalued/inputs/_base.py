@@ -154,6 +154,17 @@ class Inputs(ABC):
         """
         return None
 
+    def used_columns(self):
+        """Return the columns of a table that hold other values than zero, in order.
+
+        None where that is not known.
+        """
+        return None
+
+    def few_used_columns(self):
+        """Return these columns where they are few of many, else None."""
+        return None
+
     def to(self, device):
         """Return the inputs with their data on `device` where that helps, else unchanged."""
         return self

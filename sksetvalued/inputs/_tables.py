@@ -23,6 +23,9 @@ HARDLY_ZERO, FEWEST_ROWS = 0.9, 30
 #: Entries that are summed together, in double: few enough to stay in the processor's cache.
 AT_ONCE = 1 << 14
 
+#: Columns of a sparse matrix that are many, and the share of them that is few.
+MANY_SPARSE_COLUMNS, FEW_USED = 1 << 12, 1 / 2
+
 #: Share of the entries that are not zero from which on a sparse matrix is rather a dense table, as
 #: for scikit-learn's ColumnTransformer.
 DENSE_FROM = 0.3
@@ -140,7 +143,6 @@ class TableInputs(Inputs):
         return ColumnStatistics(centre, scale, mean, std, sizes.sum().item())
 
     def used_columns(self):
-        """Return the columns that hold other values than zero, in order."""
         n_features = self.sample_shape[0]
         used = torch.zeros(n_features, dtype=torch.bool)
         for rows in self._blocks(max(1, AT_ONCE // max(n_features, 1))):
@@ -424,6 +426,13 @@ class SparseInputs(TableInputs):
 
     def used_columns(self):
         return _has_values(self.data).nonzero()[0]
+
+    def few_used_columns(self):
+        n_columns = self.sample_shape[0]
+        if n_columns < MANY_SPARSE_COLUMNS:
+            return None
+        columns = self.used_columns()
+        return columns if 0 < len(columns) <= FEW_USED * n_columns else None
 
     def of_words(self, sample_weight=None):
         if super().of_words():
