@@ -27,13 +27,17 @@ def without_warnings(pattern=""):
 
 
 def warn_caller(message, category=UserWarning):
-    """Warn where this package was called, however deep inside of it the reason was found."""
+    """Warn where this package was called, however deep inside of it the reason was found.
+
+    Return whether it was said.
+    """
     if any(pattern.search(str(message)) for pattern in _muted.get()):
-        return
+        return False
     frame, level = inspect.currentframe(), 1
     while frame.f_back and frame.f_globals.get("__name__", "").startswith(OWN):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
+    return True
 
 
 def warn_every_class(k, n_classes, category=UserWarning):

@@ -17,7 +17,7 @@ from sklearn.pipeline import FeatureUnion, Pipeline
 from torch import nn
 
 from .._predict import predict_set, unwrap
-from .._warnings import warn_caller
+from .._warnings import warn_caller, without_warnings
 from ..estimators import (
     AverageKClassifier,
     PlugInClassifier,
@@ -256,8 +256,8 @@ def pipeline_graph(model, X):
         graph = to_onnx(active, _one_sample(X), target_opset=opsets, options=options)
     except (AssertionError, AttributeError, RuntimeError, ValueError) as error:
         raise ValueError(
-            f"skl2onnx cannot write some part of {type(model).__name__}: {error!s:.500} Replace "
-            f"it, or predict in Python.{_types_of_columns(X)}"
+            f"skl2onnx cannot write some part of {type(model).__name__}: {_reasons(error)} "
+            f"Replace it, or predict in Python.{_types_of_columns(X)}"
         ) from error
     # Of a plug-in, the label and the probabilities of the classifier inside come out as well.
     named = [output for output in graph.graph.output if output.name in ("sets", "scores")]
@@ -265,6 +265,14 @@ def pipeline_graph(model, X):
     graph.graph.output.extend(named)
     _check_they_agree(graph, model, X)
     return graph
+
+
+def _reasons(error):
+    """Return what an error says, and what the first of its causes does; each may be long."""
+    first = error
+    while first.__cause__ is not None:
+        first = first.__cause__
+    return f"{error!s:.500}" if first is error else f"{error!s:.250}... ({first!s:.250})"
 
 
 def _steps_inside(model):
@@ -316,6 +324,12 @@ def check_samples(X):
         raise ValueError("X holds no sample: give some, which tell the types of the inputs.")
     if not hasattr(X, "iloc"):
         return X
+    nameless = [name for name in X.columns if not (isinstance(name, str) and name)]
+    if nameless:
+        raise ValueError(
+            f"X has columns named {nameless[:5]}, where inputs of a graph are named "
+            "by strings that are not empty: fit on columns with such names, or give X.to_numpy()."
+        )
     kinds = {name: getattr(dtype, "numpy_dtype", None) for name, dtype in X.dtypes.items()}
     plain = {
         name: np.dtype(float) if kind.kind in "iu" and X[name].hasnans else kind
@@ -362,13 +376,12 @@ def _check_they_agree(graph, model, X):
         import onnxruntime
     except ImportError:
         return  # not needed to write a file
-    if hasattr(X, "iloc"):
-        given = {each.name: X[[each.name]].to_numpy() for each in graph.graph.input}
-    else:
-        given = {graph.graph.input[0].name: _as_columns(X)}
+    columns = [X[[name]].to_numpy() for name in X] if hasattr(X, "iloc") else [_as_columns(X)]
+    # In order: skl2onnx makes identifiers of their names.
+    names = [each.name for each in graph.graph.input]
+    given = dict(zip(names, columns, strict=True))
     try:
         runtime = onnxruntime.InferenceSession(graph.SerializeToString())
-        sets, scores = runtime.run(["sets", "scores"], given)
     except Exception as error:
         if "tokenexp" in str(error):
             raise ValueError(_of_patterns(model, error)) from error
@@ -378,8 +391,19 @@ def _check_they_agree(graph, model, X):
             "precision, X.astype('float32'), has more operators than double."
         )
         return
+    try:
+        sets, scores = runtime.run(["sets", "scores"], given)
+    except Exception as error:
+        raise ValueError(
+            f"the ONNX graph of {type(model).__name__} does not run on X: {str(error).strip()}. "
+            "skl2onnx writes some step in another way, as SimpleImputer(add_indicator=True); "
+            f"{_remedy(model)}."
+        ) from error
+    # What is given are samples to compare, often of the training.
+    with without_warnings("was expected"):
+        expected = predict_set(model, X)
     for name, wrong in (
-        ("sets than predict_set", (sets != predict_set(model, X)).any(axis=1)),
+        ("sets than predict_set", (sets != expected).any(axis=1)),
         ("scores than its classifier", _are_others(scores, *unwrap(model, X))),
     ):
         if wrong.mean() > MOST_OTHERS:

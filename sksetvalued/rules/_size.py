@@ -402,8 +402,7 @@ class AverageK(SetRule):
         error = np.hypot(max(spread, sizes.std()) / np.sqrt(n), error)
         off = sizes.mean() - expected
         if abs(off) > max(FAR_ERRORS * error, FAR_SHARE * self.k):
-            self._drift_said = True
-            warn_caller(
+            self._drift_said = warn_caller(
                 f"the sets of these {n} samples hold {sizes.mean():.3g} classes on average, where "
                 f"{expected:.3g} with a standard error of {error:.2g} was expected: their scores "
                 "are not like those of the calibration, or classes had too few samples to tell. "

@@ -208,6 +208,40 @@ def test_a_file_that_does_not_run_here_is_told(tmp_path):
         export(pipeline, tmp_path / "model.onnx", X=X[:5].astype(np.float32))
 
 
+def test_columns_of_any_name_are_inputs_in_their_order(runtime, tmp_path):
+    names = ["a_b", "a b", "rate (1/min)", "scores", "2nd", "unused"]
+    frame = pd.DataFrame(X[:, 20:26].astype(np.float32), columns=names)
+    columns = make_column_transformer((StandardScaler(), ["2nd", "a b", "scores"]))
+    model = make_pipeline(columns, TopKClassifier(2, max_epochs=2, random_state=0)).fit(frame, y)
+    export(model, tmp_path / "model.onnx", X=frame[:50])
+    session = runtime.InferenceSession(tmp_path / "model.onnx")
+    inputs = [part.name for part in session.get_inputs()]
+    given = {name: frame[[column]].to_numpy() for name, column in zip(inputs, names, strict=True)}
+    np.testing.assert_array_equal(session.run(["sets"], given)[0], predict_set(model, frame))
+    for others in (["", *names[1:]], range(6)):
+        nameless = frame.set_axis(others, axis=1)
+        with pytest.raises(ValueError, match=r"columns named \[(''|0, 1.*)\], .*give X.to_numpy"):
+            export(model[-1].fit(nameless, y), tmp_path / "other.onnx", X=nameless)
+
+
+def test_a_graph_that_does_not_run_on_the_samples_is_refused(tmp_path):
+    gaps = np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X).astype(np.float32)
+    network = TopKClassifier(2, max_epochs=1, random_state=0)
+    model = make_pipeline(SimpleImputer(add_indicator=True), network).fit(gaps, y)
+    with pytest.raises(ValueError, match=r"does not run on X: .*export the last step by itself"):
+        export(model, tmp_path / "model.onnx", X=gaps[:5])
+    assert not any(tmp_path.iterdir())
+
+
+def test_samples_that_are_compared_are_not_judged(tmp_path):
+    model = PlugInClassifier(RandomForestClassifier(20, random_state=0), AverageK(3)).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        export(model, tmp_path / "model.onnx", X=X.astype(np.float32))
+    with pytest.warns(UserWarning, match="was expected: their scores are not like"):
+        model.predict_set(X)
+
+
 def test_frames_of_the_types_of_pandas_are_read_and_others_named(runtime, tmp_path):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(
