@@ -4,6 +4,7 @@ import array
 import multiprocessing
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -497,6 +498,22 @@ class TestErrors:
         with pytest.raises(RuntimeError, match=r"timed out.*longer.*Raise it") as caught:
             classifier(net_params=params).fit(Slow(), Y)
         assert "crash" not in str(caught.value)
+
+    def test_a_worker_that_a_pool_of_threads_forks_ends_well(self):
+        clf = classifier().fit(Labelled("targets", Y))
+        clf.set_params(net_params={"iterator_valid__num_workers": 1})
+
+        def exit_code():
+            before = set(multiprocessing.active_children())
+            scores = clf._iter_scores(Pictures(), 16)
+            next(scores)
+            (worker,) = set(multiprocessing.active_children()) - before
+            list(scores)
+            worker.join()
+            return worker.exitcode
+
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(exit_code).result() == 0
 
     @pytest.mark.parametrize("n_workers", [0, 1])
     @pytest.mark.parametrize("lost", [ConnectionResetError, FileNotFoundError])

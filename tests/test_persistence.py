@@ -425,10 +425,10 @@ class TestRoundTrip:
         np.testing.assert_array_equal(loaded.decision_function(X), second.decision_function(X))
         assert [p.name for p in tmp_path.iterdir()] == ["model.safetensors"]
 
-    @pytest.mark.parametrize("name", ["notes.txt", "notes"])
-    def test_a_file_names_no_file_of_weights(self, tmp_path, monkeypatch, name):
+    @pytest.mark.parametrize(("name", "text"), [("notes.txt", "hello"), ("notes", "junk")])
+    def test_a_file_names_no_file_of_weights(self, tmp_path, monkeypatch, name, text):
         monkeypatch.chdir(tmp_path)
-        Path(name).write_text("hello")
+        Path(name).write_text(text)
         save(fitted(), "m")
         good = Path("m").read_bytes()
         Path("m").write_bytes(with_document(good, lambda d: d["params"].update(weights=name)))

@@ -32,6 +32,7 @@ from skorch.callbacks import (
     TrainEndCheckpoint,
     Unfreezer,
 )
+from torch.utils.data import DataLoader
 
 from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier
 from sksetvalued.inputs import SparseInputs, SparseRows
@@ -1075,6 +1076,23 @@ def test_loading_can_be_set_whatever_the_data(kind, data, paths):
         net_params |= {f"iterator_valid__{key}": value for key, value in keys.items()}
         clf = classifier(net_params=net_params, **params).fit(X, y)
         np.testing.assert_array_equal(clf.predict_proba(X), plain.predict_proba(X))
+
+
+@pytest.mark.parametrize("n_workers", [0, 1])
+def test_predictions_are_loaded_as_is_asked_for_now(n_workers, paths, monkeypatch):
+    begun, begin = [], DataLoader.__init__
+
+    def recorded(self, *args, **params):
+        begun.append(params["num_workers"])
+        begin(self, *args, **params)
+
+    workers = {"iterator_valid__num_workers": 1 - n_workers}
+    params = {"k": 1, "backbone": None, "max_epochs": 1, "net_params": workers}
+    clf = classifier(**params).fit(paths, np.arange(12) % 2)
+    clf.set_params(net_params={"iterator_valid__num_workers": n_workers})
+    monkeypatch.setattr(DataLoader, "__init__", recorded)
+    clf.predict([*paths] * 3)
+    assert begun == [n_workers]
 
 
 def test_workers_can_be_switched_off_for_transformed_images(data):

@@ -817,8 +817,8 @@ class DeepEstimator(TakesSamples, BaseEstimator):
             largest_chunk = 1024 if inputs.kind == "table" else max(self.batch_size_, 32)
         batch_size = int(np.clip(CHUNK_SIZE // self._n_outputs, 16, largest_chunk))
         double = self._predicts_in_double(getattr(inputs, "dtype", None))
-        processes, start = training.current_processes(), 0
-        for scores in training.iter_outputs(self.net_, inputs, batch_size, double, processes):
+        start, options = 0, (training.current_processes(), self.net_params)
+        for scores in training.iter_outputs(self.net_, inputs, batch_size, double, *options):
             if scores.ndim == 3 and not apart:
                 scores = self._combine_views(scores)
             scores = scores.cpu().numpy()

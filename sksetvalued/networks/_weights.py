@@ -1,6 +1,7 @@
 """Weights from a file of the user, read without running code."""
 
 import pickle
+import struct
 from pathlib import Path
 
 import torch
@@ -12,7 +13,7 @@ NESTED_KEYS = ("state_dict", "model")
 #: Raised by torch.load on files of other kinds, such as text.
 LOAD_ERRORS = (
     *(pickle.UnpicklingError, EOFError, RuntimeError, ValueError),
-    *(AttributeError, IndexError, KeyError, TypeError),
+    *(AttributeError, IndexError, KeyError, TypeError, struct.error),
 )
 N_KEYS_SHOWN = 8
 

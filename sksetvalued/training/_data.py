@@ -1,5 +1,7 @@
 """Batches: gathered whole in memory, or made by the workers of a DataLoader."""
 
+import sys
+import threading
 from contextlib import contextmanager
 from itertools import islice, repeat
 
@@ -356,6 +358,31 @@ def _for_loader(generator, loader_params, part=None):
     if part is not None:
         seeds = torch.randint(2**62, (part.count,), generator=of_workers)
         of_workers.manual_seed(int(seeds[part.rank]))
-    if not loader_params.get("num_workers"):
+    if loader_params.get("num_workers"):
+        begin = _BeginWorker(loader_params.get("worker_init_fn"))
+        loader_params = {**loader_params, "worker_init_fn": begin}
+    else:
         loader_params = {k: v for k, v in loader_params.items() if k not in WORKER_ARGUMENTS}
     return of_workers, loader_params
+
+
+class _BeginWorker:
+    """What a worker process does first.
+
+    One that a thread of a ThreadPoolExecutor has forked would end by waiting for all threads of
+    that pool, itself among them: an error, which ends it like a crash.
+
+    Parameters
+    ----------
+    then : callable or None
+        ``worker_init_fn`` of the user.
+    """
+
+    def __init__(self, then):
+        self.then = then
+
+    def __call__(self, worker_id):
+        pools = sys.modules.get("concurrent.futures.thread")
+        getattr(pools, "_threads_queues", {}).pop(threading.current_thread(), None)
+        if self.then is not None:
+            self.then(worker_id)

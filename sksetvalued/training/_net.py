@@ -9,7 +9,6 @@ import re
 import signal
 import time
 from itertools import islice
-from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -99,8 +98,6 @@ class SetNet(NeuralNet):
         self.monitor = monitor
         self.precision = precision
 
-    #: Arguments of a DataLoader that the user gave for predictions.
-    asked_of_loaders = MappingProxyType({})
     #: Those that share the training under way.
     _processes = None
     #: Number of epochs in the history after which the training under way ends.

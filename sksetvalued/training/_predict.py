@@ -7,10 +7,10 @@ import torch
 from ..networks._network import PLAIN, made_of
 from ..networks._rows import RowLinear
 from ._data import TrainingSet, count_batches, make_batches, moved
-from ._setup import loader_params
+from ._setup import params_for_predictions
 
 
-def iter_outputs(net, inputs, batch_size, double=False, processes=None):
+def iter_outputs(net, inputs, batch_size, double=False, processes=None, net_params=None):
     """Yield the outputs of the trained network, in eval mode, batch by batch.
 
     Parameters
@@ -22,6 +22,8 @@ def iter_outputs(net, inputs, batch_size, double=False, processes=None):
         Whether to compute with a copy of the network in double precision.
     processes : Processes, optional
         Divide every batch among them.
+    net_params : dict, optional
+        That of the estimator, of which a DataLoader takes what is for predictions.
 
     Yields
     ------
@@ -36,9 +38,7 @@ def iter_outputs(net, inputs, batch_size, double=False, processes=None):
     without_gradients = torch.inference_mode if made_of(module, PLAIN) else torch.no_grad
     part = None if processes is None else processes.part
     dataset = TrainingSet(inputs, torch.zeros(len(inputs), dtype=torch.int8), part=part)
-    params = (
-        loader_params(inputs, net.device) | net.asked_of_loaders | {"persistent_workers": False}
-    )
+    params = params_for_predictions(inputs, net.device, net_params)
     # Processes for one batch would be started for nothing.
     n_batches = count_batches(len(inputs), batch_size)
     if not inputs.in_memory:

@@ -182,6 +182,18 @@ def loader_params(inputs, device):
     }
 
 
+def params_for_predictions(inputs, device, net_params):
+    """Return the DataLoader arguments for samples to predict; those in `net_params` come first."""
+    if inputs.in_memory:
+        return {}
+    asked = {
+        key.removeprefix("iterator_valid__"): value
+        for key, value in check_net_params(net_params).items()
+        if key.startswith("iterator_valid__")
+    }
+    return loader_params(inputs, device) | asked | {"persistent_workers": False}
+
+
 class TrainingOptions(NamedTuple):
     """What training takes of the parameters of an estimator, by their names there."""
 
@@ -254,11 +266,6 @@ def make_net(module, criterion, inputs, monitor, n_batches, options, generator=N
         verbose=int(any(isinstance(bare_callback(c), PrintLog) for c in callbacks)),
         **params,
     )
-    net.asked_of_loaders = {
-        key.removeprefix("iterator_valid__"): value
-        for key, value in net_params.items()
-        if key.startswith("iterator_valid__")
-    }
     try:
         return net.initialize()
     except (TypeError, ValueError) as error:
