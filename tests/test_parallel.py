@@ -250,7 +250,9 @@ class KindsOfGradients(Callback):
 def fit_embedded(kind):
     params = {"optimizer": torch.optim.SGD, "lr": 0.1, **COMMON}
     clf = TopKClassifier(2, backbone=Embedded(kind), callbacks=[KindsOfGradients()], **params)
-    return [clf.fit(X, y).decision_function(X), clf.history_[-1, "sparse"]]
+    # Of few columns: each value adds its gradient to the weights, and rounds them.
+    pixels = X[:, 26:30]
+    return [clf.fit(pixels, y).decision_function(pixels), clf.history_[-1, "sparse"]]
 
 
 @pytest.mark.parametrize("kind", BUFFERS)
