@@ -19,10 +19,13 @@ NO_WEIGHT = "sample_weight is zero for every sample; give one a positive weight.
 
 @contextlib.contextmanager
 def undone_if_raised(model):
-    """Give an estimator or a rule back the attributes that it had, if something is raised."""
+    """Give an estimator or a rule back the attributes that it had, if something is raised.
+
+    Yields them, a dict.
+    """
     before = dict(vars(model))
     try:
-        yield
+        yield before
     except BaseException:
         vars(model).clear()
         vars(model).update(before)

@@ -1,9 +1,11 @@
 """What happens after a fit: more fits, parameters that change, data of another form, failures."""
 
 import copy
+import gc
 import pickle
 import re
 import warnings
+import weakref
 from unittest.mock import Mock
 
 import numpy as np
@@ -247,6 +249,35 @@ def test_a_failed_fit_leaves_an_unfitted_estimator():
         clf.set_params(lr_schedule="sawtooth").fit(X, y)
     with pytest.raises(NotFittedError):
         clf.predict(X)
+
+
+@pytest.mark.parametrize("cls", [*BOTH, SparseTopClassifier])
+def test_samples_and_labels_that_are_refused_leave_the_model_of_before(cls):
+    rank = {} if cls is SparseTopClassifier else {"k": 2}
+    clf, target = cls(**rank, **QUICK), np.eye(N_CLASSES, dtype=int)[y] if not rank else y
+    before, net = clf.fit(X, target).predict_set(X), weakref.ref(clf.net_)
+    for wrong in (
+        {"X": X * np.nan},
+        {"X": ["no such file"] * len(X)},
+        {"y": target[1:]},
+        {"sample_weight": -np.ones(len(X))},
+    ):
+        with pytest.raises((ValueError, FileNotFoundError)):
+            clf.fit(**{"X": X, "y": target, **wrong})
+        np.testing.assert_array_equal(clf.predict_set(X), before)
+    with pytest.raises(ValueError, match="lr_schedule"):
+        clf.set_params(lr_schedule="sawtooth").fit(X, target)
+    gc.collect()
+    assert net() is None
+    assert not hasattr(clf, "net_")
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "noised_hinge", "noised_mixture"])
+def test_two_fits_of_two_epochs_are_one_of_four(loss):
+    params = {"k": 2, "loss": loss, "lr_schedule": None, "warm_start": True, "random_state": 0}
+    once = TopKClassifier(max_epochs=4, **params).fit(X, y)
+    twice = TopKClassifier(max_epochs=2, **params).fit(X, y).fit(X, y)
+    np.testing.assert_array_equal(logits(twice), logits(once))
 
 
 @pytest.mark.parametrize("go_on", ["fit", "partial_fit"])

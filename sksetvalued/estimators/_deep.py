@@ -4,6 +4,7 @@ import copy
 import inspect
 import math
 import os
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from numbers import Integral, Real
@@ -81,6 +82,21 @@ def _network_kept_on_error(net):
             own.__setstate__(generators[name])
         for part, state in extra:
             part.set_extra_state(state)
+        raise
+
+
+@contextmanager
+def _network_kept_while_held(model, attributes):
+    """Leave the network of a model out of its attributes of before a fit, which would keep it.
+
+    If something is raised while the model still has it, it is one of them again.
+    """
+    held = weakref.ref(attributes.pop("net_"))
+    try:
+        yield
+    except BaseException:
+        if held() is not None and vars(model).get("net_") is held():
+            attributes["net_"] = model.net_
         raise
 
 
@@ -365,7 +381,11 @@ class DeepEstimator(TakesSamples, BaseEstimator):
     # -- training ---------------------------------------------------------------------------
 
     def _draw_seed(self):
-        """Draw the seed that splits, weights, batches and noise of this fit come from."""
+        """Draw the seed that splits, weights, batches and noise of this fit come from.
+
+        A network of before is not needed any more.
+        """
+        vars(self).pop("net_", None)
         random_state = check_random_state(self.random_state)
         self._seed = int(random_state.randint(np.iinfo(np.int32).max))
 
@@ -558,8 +578,8 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         """Share a fit among the processes of a group; if something is raised in one, undo it.
 
         The attributes are then as they were, and so is a network that was trained further, with
-        all that its next training starts from. One that was fitted before is gone where a fit
-        starts anew, for its memory.
+        all that its next training starts from. Of a fit that starts anew, the network of before
+        is gone once samples and labels are found to be in order, for its memory.
         Yields "warm_start" where the network of before is trained further, else None.
         """
         with (
@@ -577,12 +597,13 @@ class DeepEstimator(TakesSamples, BaseEstimator):
             self._check_set_once("loss_params", self._loss_parameters)
             self._check_set_once("net_params", ("lr", "weight_decay"), "optimizer__")
             resume = "warm_start" if self.warm_start and hasattr(self, "net_") else None
-            if not in_pieces and resume is None:
-                self.__dict__.pop("net_", None)
             # Until the other processes have ended well too.
-            undone.enter_context(undone_if_raised(self))
+            before = undone.enter_context(undone_if_raised(self))
             if hasattr(self, "net_"):
-                undone.enter_context(_network_kept_on_error(self.net_))
+                if in_pieces or resume is not None:
+                    undone.enter_context(_network_kept_on_error(self.net_))
+                else:
+                    undone.enter_context(_network_kept_while_held(self, before))
             yield resume
 
     def _new_net(self, train, valid, epochs, resume, generator):
@@ -645,7 +666,9 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         module = old.bare_module
         if is_image(self.input_shape_):
             module.expect_images(compiled=self.compile)  # which may have changed
-        criterion = self._checked_criterion(train, resume, generator)
+        # With the seed of the first one, whose random numbers go on.
+        first = torch.Generator().manual_seed(self._seed)
+        criterion = self._checked_criterion(train, resume, first)
         self._check_head(module, criterion)
         training.take_learned(criterion, old.bare_criterion)
         net = self._make_net(module, criterion, train, valid, epochs, resume, generator)
