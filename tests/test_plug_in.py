@@ -1,5 +1,6 @@
 """PlugInClassifier: scikit-learn's checks, cross-fitting, calibration, any classifier."""
 
+import functools
 import pickle
 import threading
 import warnings
@@ -48,6 +49,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.semi_supervised import SelfTrainingClassifier
 from sklearn.svm import SVC, LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from skorch import NeuralNetClassifier
 
 from sksetvalued import (
     AverageKClassifier,
@@ -59,6 +61,7 @@ from sksetvalued import (
     predict_set,
 )
 from sksetvalued._predict import labels_of_sets, set_scores
+from sksetvalued.losses import CrossEntropyLoss
 from sksetvalued.metrics import average_set_size, set_coverage_score
 from sksetvalued.rules import AverageError, AverageK, PointwiseError, TopK
 from sksetvalued.training import split_per_class
@@ -1121,3 +1124,18 @@ def test_classes_of_several_outputs_are_refused():
     ):
         with pytest.raises(ValueError, match="ClassifierChain has several outputs"):
             use()
+
+
+@pytest.mark.parametrize("log_scores", [False, True])
+def test_scores_that_are_called_probabilities_are_refused_where_samples_are_compared(log_scores):
+    X, y = load_iris(return_X_y=True)
+    params = {"criterion": CrossEntropyLoss, "train_split": None, "max_epochs": 1, "verbose": 0}
+    net = NeuralNetClassifier(torch.nn.Linear(4, 3), **params).fit(X.astype(np.float32), y)
+    rows = X.astype(np.float32)
+    plug_in = PlugInClassifier(net, AverageK(1.5, log_scores=log_scores), cv="prefit")
+    with pytest.raises(ValueError, match="numbers from .* predict_nonlinearity=functools"):
+        plug_in.fit(rows, y)
+    ranked = PlugInClassifier(net, TopK(1), cv="prefit").fit(rows, y)
+    assert ranked.predict_set(rows)[range(150), net.predict(rows)].all()
+    net.set_params(predict_nonlinearity=functools.partial(torch.softmax, dim=-1))
+    assert plug_in.fit(rows, y).predict_set(rows).sum(1).mean() == pytest.approx(1.5, abs=0.02)

@@ -46,6 +46,9 @@ MOST_SCORES_SEEN = 1 << 25
 #: Share of samples, at most, of classes that a draw of those held out would leave none of.
 MOST_UNKNOWN = 0.01
 
+#: How far from [0, 1] rounding may take probabilities.
+ROUNDED = 1e-3
+
 #: Splitters that hold positions of samples, whichever samples they are given.
 BY_POSITION = PredefinedSplit, Iterable
 
@@ -574,6 +577,8 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         rule = self.rule if rule is None else rule
         logs = getattr(rule, "log_scores", False)
         y_score, scale = self._scores_and_scale(estimator, X, logs)
+        if scale == "proba" and getattr(rule, "_compares_samples", True):
+            _check_proba(y_score, estimator)
         n_classes = len(self.classes_)
         if columns is not None and not np.array_equal(columns, np.arange(n_classes)):
             missing = 0.0 if scale == "proba" else -np.inf
@@ -780,6 +785,18 @@ def _classes_of(estimator):
             "after fit."
         )
     return one_label_each(estimator)
+
+
+def _check_proba(y_score, estimator):
+    """Raise for what is called probabilities and is none, which a threshold would compare."""
+    # NaN is told by the rule.
+    if np.any((y_score < -ROUNDED) | (y_score > 1 + ROUNDED)):
+        raise ValueError(
+            f"predict_proba of {type(estimator).__name__} gives numbers from {y_score.min():.3g} "
+            f"to {y_score.max():.3g}, which are no probabilities. A net of skorch gives the "
+            "scores of its module as they are where its criterion is not one that it knows: set "
+            "its predict_nonlinearity=functools.partial(torch.softmax, dim=-1)."
+        )
 
 
 def _average_size(rule, parts, weight):
