@@ -112,6 +112,8 @@ def _draw_seed(generator):
     if isinstance(generator, numbers.Integral) and not isinstance(generator, bool):
         return int(generator)
     generator = as_generator(generator)
+    if generator is not None:
+        _refuse_recomputation()
     device = "cpu" if generator is None else generator.device
     return int(torch.randint(2**62, (), generator=generator, device=device))
 
@@ -126,7 +128,7 @@ def _refuse_recomputation():
         raise RuntimeError(
             "Random numbers of sksetvalued would not be those of the forward pass that "
             "torch.utils.checkpoint computes again: leave the loss or the Dropout out of the "
-            "checkpoint, or use torch.nn.Dropout."
+            "checkpoint, or use torch.nn.Dropout, or the function of the loss without a generator."
         )
 
 

@@ -18,8 +18,9 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier, load, save
-from sksetvalued._randomness import part_of_batch
+from sksetvalued._randomness import part_of_batch, put_back
 from sksetvalued.losses import NoisedTopKHingeLoss
+from sksetvalued.losses.functional import noised_top_k_hinge_loss
 from sksetvalued.networks import MLP, ConvNet, DenseNet, Dropout, build_network
 from sksetvalued.networks._random import RectifiedDropout
 from sksetvalued.operators import instruction_set
@@ -356,3 +357,22 @@ def test_noise_is_not_drawn_anew_where_gradients_are_checkpointed(make, reentran
         out.sum().backward()
     # What draws nothing anew may be computed again.
     checkpoint(part.eval(), *given, use_reentrant=reentrant).sum().backward()
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("seed", [None, 7])
+def test_the_function_of_the_loss_draws_the_same_noise_where_it_is_checkpointed(seed, reentrant):
+    x, target = torch.randn(4, 3, requires_grad=True), torch.tensor([0, 1, 2, 0])
+
+    def noised(x, generator=seed):
+        return noised_top_k_hinge_loss(x, target, k=1, generator=generator)
+
+    with put_back():
+        torch.manual_seed(3)
+        (expected,) = torch.autograd.grad(noised(x), x)
+        torch.manual_seed(3)
+        checkpoint(noised, x, use_reentrant=reentrant).backward()
+    torch.testing.assert_close(x.grad, expected, rtol=0, atol=0)
+    loss = checkpoint(noised, x, torch.Generator(), use_reentrant=reentrant)
+    with pytest.raises(RuntimeError, match="function of the loss without a generator"):
+        loss.backward()

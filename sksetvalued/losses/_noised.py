@@ -234,4 +234,5 @@ def noised_top_k_hinge_loss(
     )
     if given:
         loss.given = noise
-    return loss(input, target, sample_weight)
+    # In evaluation each call begins at the seed, as the first call of a training does.
+    return loss.eval()(input, target, sample_weight)
