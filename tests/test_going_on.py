@@ -272,14 +272,6 @@ def test_samples_and_labels_that_are_refused_leave_the_model_of_before(cls):
     assert not hasattr(clf, "net_")
 
 
-@pytest.mark.parametrize("loss", ["cross_entropy", "noised_hinge", "noised_mixture"])
-def test_two_fits_of_two_epochs_are_one_of_four(loss):
-    params = {"k": 2, "loss": loss, "lr_schedule": None, "warm_start": True, "random_state": 0}
-    once = TopKClassifier(max_epochs=4, **params).fit(X, y)
-    twice = TopKClassifier(max_epochs=2, **params).fit(X, y).fit(X, y)
-    np.testing.assert_array_equal(logits(twice), logits(once))
-
-
 @pytest.mark.parametrize("go_on", ["fit", "partial_fit"])
 @pytest.mark.parametrize(
     "broken",

@@ -666,9 +666,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         module = old.bare_module
         if is_image(self.input_shape_):
             module.expect_images(compiled=self.compile)  # which may have changed
-        # With the seed of the first one, whose random numbers go on.
-        first = torch.Generator().manual_seed(self._seed)
-        criterion = self._checked_criterion(train, resume, first)
+        criterion = self._checked_criterion(train, resume, generator)
         self._check_head(module, criterion)
         training.take_learned(criterion, old.bare_criterion)
         net = self._make_net(module, criterion, train, valid, epochs, resume, generator)
