@@ -234,6 +234,15 @@ def test_sets_have_their_size_where_many_classes_have_one_sample():
     assert 1.7 < model.predict_set(X_new).sum(1).mean() < 2.35
 
 
+def test_classes_of_one_sample_are_told():
+    rows = np.random.default_rng(0).normal(size=(12, 3))
+    with pytest.warns(UserWarning, match="67 % of the samples are the only ones"):
+        classifier(max_epochs=1).fit(rows, [0, 0, 1, 1, *range(2, 10)])
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*the only ones")
+        classifier(max_epochs=1).fit(rows, [0, 0, 0, 1, 1, 1, *range(2, 8)])
+
+
 def test_what_is_held_out_for_a_promise_is_drawn_without_a_look_at_the_labels(monkeypatch):
     rng, pairs = np.random.default_rng(0), np.repeat(np.arange(500), 2)
     kept, held = split_at_random(1000, 0.4, np.random.RandomState(0))
@@ -242,6 +251,12 @@ def test_what_is_held_out_for_a_promise_is_drawn_without_a_look_at_the_labels(mo
     whole = (np.bincount(pairs[held], minlength=500) == 2).sum()
     assert abs(whole - 500 * 0.4 * 399 / 999) < 4 * np.sqrt(500 * 0.16 * 0.84)
     assert [len(part) for part in split_at_random(2, 0.1, rng)] == [1, 1]
+    for classes, all_kept in ((pairs, 500), (np.arange(20), 20)):
+        parts = split_at_random(len(classes), 0.4, np.random.RandomState(0), classes)
+        assert sorted(np.concatenate(parts)) == list(range(len(classes)))
+        assert len(np.unique(classes[parts[0]])) == all_kept
+    kept_too = np.setdiff1d(held, split_at_random(1000, 0.4, np.random.RandomState(0), pairs)[1])
+    assert len(kept_too) == whole
     monkeypatch.setattr(_labels, "split_per_class", None)
     params = {"rule_params": {"finite_sample": True, "max_size": 3}, "calibration_fraction": 0.3}
     assert classifier(max_epochs=1, **params).fit(X, Y).rule_.n_samples_seen_ == 45

@@ -40,6 +40,7 @@ from sklearn.model_selection import (
     PredefinedSplit,
     ShuffleSplit,
     StratifiedKFold,
+    cross_val_score,
 )
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import ClassifierChain
@@ -64,7 +65,7 @@ from sksetvalued._predict import labels_of_sets, set_scores
 from sksetvalued.losses import CrossEntropyLoss
 from sksetvalued.metrics import average_set_size, set_coverage_score
 from sksetvalued.rules import AverageError, AverageK, PointwiseError, TopK
-from sksetvalued.training import split_per_class
+from sksetvalued.training import split_at_random, split_per_class
 
 LOGISTIC = LogisticRegression(tol=1e-2)
 
@@ -190,9 +191,11 @@ def test_a_share_that_is_held_out_calibrates_the_classifier_as_it_stays(digits, 
     clf = PlugInClassifier(GaussianNB(), rule, cv=0.25).fit(X, y, sample_weight=weight)
     # No fold and no rule knows more of the classifier than what it was trained on.
     kept = np.flatnonzero(weight)
-    train, held = split_per_class(
-        np.unique(y[kept], return_inverse=True)[1], 0.25, np.random.RandomState(0)
-    )
+    target, random_state = np.unique(y[kept], return_inverse=True)[1], np.random.RandomState(0)
+    if rule.requires_held_out:
+        train, held = split_at_random(len(target), 0.25, random_state, target)
+    else:
+        train, held = split_per_class(target, 0.25, random_state)
     train, held = kept[train], kept[held]
     assert abs(len(held) / len(kept) - 0.25) < 0.02
     model = GaussianNB().fit(X[train], y[train])
@@ -211,8 +214,25 @@ def test_what_is_promised_is_calibrated_on_a_fifth_unless_said_otherwise(digits)
         for cv in (None, 0.2)
     )
     assert one == other
-    with pytest.raises(ValueError, match="holds no sample out"):
-        PlugInClassifier(GaussianNB(), AverageError(0.1)).fit(np.eye(3), [0, 1, 2])
+    for labels in ([0, 1, 2], [0]):
+        rows = np.eye(3)[: len(labels)]
+        with pytest.raises(ValueError, match=f"holds none .*n_samples={len(labels)}"):
+            PlugInClassifier(GaussianNB(), AverageError(0.1)).fit(rows, labels)
+    with pytest.raises(ValueError, match="n_samples=1"):
+        PlugInClassifier(GaussianNB(), AverageK(1)).fit(np.eye(1), [0])
+
+
+def test_a_kernel_keeps_its_columns_where_weights_are_zero():
+    X, y = load_iris(return_X_y=True)
+    kernel, weight = X @ X.T, np.where(np.arange(150) % 3, 1.0, 0.0)
+    svc = SVC(kernel="precomputed", random_state=0)
+    plug_in = PlugInClassifier(svc, AverageK(1.5)).fit(kernel, y, sample_weight=weight)
+    assert plug_in.n_features_in_ == 150
+    expected = svc.fit(kernel, y, sample_weight=weight).decision_function(kernel)
+    np.testing.assert_array_equal(plug_in.decision_function(kernel), expected)
+    assert plug_in.rule_.expected_size_[0] == pytest.approx(1.5, abs=0.02)
+    scores = cross_val_score(plug_in, kernel, y, cv=2, params={"sample_weight": weight})
+    assert np.isfinite(scores).all()
 
 
 @pytest.mark.parametrize("cv", ["prefit", 0.2, 3])
@@ -287,9 +307,9 @@ def test_classes_may_be_in_any_order(digits, cv):
         np.testing.assert_array_equal(other.predict_set(X_new)[:, ::-1], plain.predict_set(X_new))
 
 
-def test_matrices_of_kernels_lose_columns_too():
+def test_folds_of_matrices_of_kernels_lose_columns_too():
     X, y = load_iris(return_X_y=True)
-    weight = np.where(np.arange(150) % 7 == 0, 0.0, 1.0)
+    weight = np.where(np.arange(150) % 7 == 0, 0.5, 1.0)
     plain = PlugInClassifier(SVC(kernel="linear"), AverageK(1.5), cv=3)
     kernel = PlugInClassifier(SVC(kernel="precomputed"), AverageK(1.5), cv=3)
     K = X @ X.T

@@ -37,7 +37,7 @@ from .._warnings import warn_caller
 from ..inputs import NO_SAMPLES
 from ..rules import AverageK
 from ..rules._size import MOST_SEEN
-from ..training import HELD_OUT, split_per_class, with_rows
+from ..training import HELD_OUT, split_at_random, split_per_class, with_rows
 from ._priors import prior_of_scores, weights_in_training
 
 #: Scores of training samples, at most, that tell how sure models are of what they know.
@@ -122,11 +122,10 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     labels.
 
     With a share held out each class keeps a sample in training, and the one of a class that has
-    no other is not calibrated on. The promises of ``coverage="macro"`` and "class" are given the
-    counts of the classes. That over samples is approximate, as the share holds each class in the
-    proportion of the training part, and a class that is rare, and badly learnt, there is rare here
-    too: with 20 classes and 200 samples .87 of .90 were covered. Use ``cv="prefit"`` and
-    `calibrate` on samples drawn at random where it has to hold.
+    no other is not calibrated on. For the promises of ``coverage="macro"`` and "class" the share
+    is drawn class by class. For those over samples it is drawn without a look at the labels, so
+    that it is to the classifier what new samples are, but for the samples that classes keep; a
+    warning says where these are more than one in a hundred.
 
     A forest of few trees has probabilities that tie, and `AverageK` then stays below its size.
 
@@ -254,7 +253,9 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             raise ValueError(NO_SAMPLES)
         weight = check_weights(sample_weight, len(y))
         place = np.arange(len(y))
-        if weight is not None and not weight.all():
+        # A matrix of kernels or distances would lose columns as well.
+        pairwise = get_tags(self.estimator).input_tags.pairwise
+        if weight is not None and not weight.all() and not pairwise:
             place = np.where(weight > 0, np.cumsum(weight > 0) - 1, -1)
             kept = np.flatnonzero(weight)
             fit_params = {k: _subset(v, kept, len(y)) for k, v in fit_params.items()}
@@ -298,17 +299,21 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     def _split(self, target, share):
         """Return which samples to train on, and which to calibrate on."""
-        train, held = split_per_class(target, share, np.random.RandomState(0))
-        if not len(held):
-            raise ValueError(
-                f"cv={self.cv} holds no sample out: each class has a single one. Give more "
-                "samples, or use cv='prefit'."
-            )
-        counts = np.bincount(target)
-        # Of a draw without a look at the labels, samples of classes that it holds out as a whole.
-        unknown = counts @ share ** (counts - 1.0) / len(target)
         promises = getattr(self.rule, "requires_held_out", False)
         promises = promises and getattr(self.rule, "_promises_of_samples", True)
+        random_state = np.random.RandomState(0)
+        if promises:
+            train, held = split_at_random(len(target), share, random_state, target)
+        else:
+            train, held = split_per_class(target, share, random_state)
+        if not len(held):
+            raise ValueError(
+                f"a share of {share} holds none of the samples out, as each class has a single "
+                f"one (n_samples={len(target)}): give more samples, or use cv='prefit'."
+            )
+        counts = np.bincount(target)
+        # Samples of classes that such a draw would hold out as a whole.
+        unknown = counts @ share ** (counts - 1.0) / len(target)
         if promises and (unknown > MOST_UNKNOWN or counts.min() == 1):
             warn_caller(
                 f"of samples held out without a look at their labels, about {100 * unknown:.2g} % "
@@ -650,6 +655,8 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         """Raise unless a number of folds, where cv is one, can be made."""
         if not isinstance(self.cv, Integral | None):
             return
+        if len(y) == 1:
+            raise ValueError("X holds 1 sample, where folds need more: n_samples=1.")
         n_folds = 5 if self.cv is None else self.cv
         most = np.unique(y, return_counts=True)[1].max()
         if n_folds > most:

@@ -17,7 +17,7 @@ def with_rows(X):
     return SliceDict(**named_arrays(X))
 
 
-def split_at_random(n_samples, fraction, random_state):
+def split_at_random(n_samples, fraction, random_state, y=None):
     """Split indices into a kept and a held-out part without a look at the labels.
 
     What is held out is to the network what new samples are. Of rare classes it holds more than
@@ -29,6 +29,8 @@ def split_at_random(n_samples, fraction, random_state):
     fraction : float in (0, 1)
         Share that is held out, of two samples or more at least one.
     random_state : RandomState
+    y : ndarray of shape (n_samples,), optional
+        Class indices. Of a class that would be held out as a whole, one sample is kept.
 
     Returns
     -------
@@ -36,7 +38,12 @@ def split_at_random(n_samples, fraction, random_state):
     """
     order = random_state.permutation(n_samples)
     n_held = min(max(round(fraction * n_samples), 1), n_samples - 1)
-    return np.sort(order[n_held:]), np.sort(order[:n_held])
+    kept, held = order[n_held:], order[:n_held]
+    if y is not None:
+        _, first = np.unique(y[held], return_index=True)
+        back = first[~np.isin(y[held[first]], y[kept])]
+        kept, held = np.append(kept, held[back]), np.delete(held, back)
+    return np.sort(kept), np.sort(held)
 
 
 def split_per_class(y, fraction, random_state):

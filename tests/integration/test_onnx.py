@@ -120,7 +120,7 @@ def test_words_beyond_ascii_are_words_in_onnx_too(runtime, tmp_path):
     inside = PlugInClassifier(
         make_pipeline(TfidfVectorizer(**params), LogisticRegression()), TopK(2)
     )
-    export(inside.fit(texts, target), tmp_path / "inside.onnx", X=texts[:5])
+    export(inside.fit(texts, target), tmp_path / "inside.onnx", X=pd.Series(texts[:5]))
     # ONNX knows letters of ASCII by this pattern.
     other = make_pipeline(TfidfVectorizer(token_pattern=r"[\w']+", **params), network)
     with pytest.raises(ValueError, match="gives other sets than predict_set for . of the 5"):
