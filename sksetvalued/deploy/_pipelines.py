@@ -324,6 +324,8 @@ def check_samples(X):
         raise ValueError("X holds no sample: give some, which tell the types of the inputs.")
     if not hasattr(X, "iloc"):
         return X
+    if not hasattr(X, "columns"):
+        return X.to_numpy()
     nameless = [name for name in X.columns if not (isinstance(name, str) and name)]
     if nameless:
         raise ValueError(
