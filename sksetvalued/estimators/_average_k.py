@@ -24,6 +24,9 @@ CALIBRATION_SHARE = 0.1
 #: Folds that "auto" makes, of which it takes the first that hold out enough samples together.
 FOLDS = 5
 
+#: Share of samples, at most, that may be the only ones of their class without a word.
+MOST_ALONE = 0.5
+
 #: Epochs after which networks of more and of fewer samples would be alike after equally many.
 EPOCHS_ALIKE = 150
 
@@ -50,7 +53,8 @@ class AverageKClassifier(PlainState, SetsThreshold, DeepSetClassifier, rule=Aver
     loss : str, criterion class or instance, default="two_head"
         "two_head", "two_head_mixture" (the same and the noised top-k hinge), "cross_entropy",
         "assume_negative", "expected_positive", "role", "noised_hinge", any other name in
-        ``sksetvalued.losses.LOSSES`` for single labels, or a torch criterion.
+        ``sksetvalued.losses.LOSSES`` for single labels, or a torch criterion. "lapsum" ranks the
+        classes of each sample on a scale of its own, which one threshold for all does not suit.
     alpha : float, default=None
         Weight of the candidate and the other classes in the two-head loss, beside the observed
         ones. None: 0.1; 1 is the value of [1]_. Large values can cost coverage.
@@ -204,6 +208,17 @@ class AverageKClassifier(PlainState, SetsThreshold, DeepSetClassifier, rule=Aver
             yield self._log_proba(scores)
 
     _loss_parameters = ("alpha", "cross_entropy", "ranks", "label_smoothing")
+
+    def _fit_parts(self, inputs, target, *arguments):
+        alone = np.mean(np.bincount(target)[target] == 1)
+        if alone > MOST_ALONE:
+            warn_caller(
+                f"{100 * alone:.0f} % of the samples are the only ones of their class, which says "
+                "little of how sure the network will be of new ones: sets may hold many times as "
+                "many classes as k, or fewer. Call calibrate(X) on new samples, which needs no "
+                "labels.",
+            )
+        super()._fit_parts(inputs, target, *arguments)
 
     def _search_gives_scores(self, resume):
         """Return whether the threshold can be set by samples that a search holds out."""
