@@ -39,12 +39,12 @@ max_epochs : int or "auto", default="auto"
     perceptron on a table and the schedule "averaged" or None: a fifth of each class (or
     `validation_fraction`) is held out until the likelihood of its labels, at the temperature that
     suits them best and in the mean of two epochs, has not improved for long (for 500 batches at
-    least while it is that of the shares of the classes), 80 epochs at most; then a new network is
-    trained on all samples for the best number of epochs. Where samples have several labels, it is
-    a fifth of the samples, and the micro-F1 of the sets, or, while that is no better than one set
-    for all, of as many labels as the training samples have. The small convolutional network takes
-    16 epochs, more where these are fewer than 1,250 batches, models of Hugging Face with their
-    weights 5, other networks 50.
+    least while it is that of the shares of the classes), 80 epochs at most, fewer where these have
+    more than 125 batches, down to 10; then a new network is trained on all samples for the best
+    number of epochs. Where samples have several labels, it is a fifth of the samples, and the
+    micro-F1 of the sets, or, while that is no better than one set for all, of as many labels as
+    the training samples have. The small convolutional network takes 16 epochs, more where these
+    are fewer than 1,250 batches, models of Hugging Face with their weights 5, other networks 50.
 lr : float or "auto", default="auto"
     Learning rate, the initial one if there is a schedule, the largest one of "one_cycle". "auto"
     is 4e-3 for perceptrons on tables, 1e-2 for the small convolutional network, 5e-5 for models
