@@ -146,7 +146,11 @@ class NoisedTopKHingeLoss(_TopKLoss, name="noised_hinge"):
         counts = self.class_counts.to(input)
         return margins_of(counts[target], counts.min(), self.max_margin)
 
-    def sample_losses(self, input, target, noise=None):
+    def sample_losses(self, input, target):
+        return self._noised_losses(input, target)
+
+    def _noised_losses(self, input, target, noise=None):
+        """Return the loss of each sample, with normals that are given or drawn."""
         self.check_rank(input)
         generator = None
         if noise is None and self.epsilon > 0:
@@ -163,7 +167,7 @@ class _GivenNoise(NoisedTopKHingeLoss):
 
     def sample_losses(self, input, target):
         check_noise(self.given, input)
-        return super().sample_losses(input, target, self.given.to(input))
+        return self._noised_losses(input, target, self.given.to(input))
 
 
 def noised_top_k_hinge_loss(

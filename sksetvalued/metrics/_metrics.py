@@ -26,7 +26,9 @@ def top_k_accuracy_score(
     y_true : array-like of shape (n_samples,)
         True labels.
     y_score : array-like of shape (n_samples, n_classes) or (n_samples,)
-        Scores; one column, of the greater label, is accepted when there are two classes.
+        Scores; one column, of the greater label, is accepted when there are two classes. As in
+        scikit-learn these are its probabilities if all lie in [0, 1], else decision values: give
+        two columns, ``np.c_[-scores, scores]``, where few of the latter might.
     k : int, default=5
     average : {"micro", "macro"} or None, default="micro"
         Over samples, over the classes that occur in `y_true` [1]_, section 3.3.1, or None for
@@ -85,7 +87,9 @@ def average_k_accuracy_score(
     y_true : array-like of shape (n_samples,)
         True labels.
     y_score : array-like of shape (n_samples, n_classes) or (n_samples,)
-        Scores; one column, of the greater label, is accepted when there are two classes.
+        Scores; one column, of the greater label, is accepted when there are two classes. As in
+        scikit-learn these are its probabilities if all lie in [0, 1], else decision values: give
+        two columns, ``np.c_[-scores, scores]``, where few of the latter might.
     k : float, default=5
         Average size of the sets, on the samples given here. Ignored when `threshold` is given.
     threshold : float, optional

@@ -153,7 +153,8 @@ class AverageK(SetRule):
     from k by sampling error. With n' calibration samples and s the standard deviation of the set
     sizes, S - k has a standard error of about ``s * sqrt(1/n + 1/n')``, and k is approached from
     below by less than 1/n' unless scores tie. `predict_set` warns, once after a calibration,
-    when the sets of at least 50 samples are 5 such errors, and a tenth of k, from what they were.
+    when the sets of at least 50 samples are 5 such errors, and a tenth of k, from what they were
+    with at least 50 calibration samples.
 
     The calibration takes no labels, so that the samples which sets are wanted for may take part
     in it, or be all of it. The average size is then at most k on those very samples, for sure.
@@ -314,8 +315,9 @@ class AverageK(SetRule):
     def _warn_of_ties(self):
         warn_caller(
             f"the sets of the calibration hold {self._moments[0]:.3g} classes on average, less "
-            f"than k={self.k}: many scores are equal, as shares of few votes are, and those at "
-            "the threshold are in all sets or in none. Give finer scores, as of more trees or of "
+            f"than k={self.k}: many scores are equal, as shares of few votes are, or those of "
+            "samples that are alike, and those at the threshold are in all sets or in none. Give "
+            "other samples, or finer scores, as of more trees or of "
             "sklearn.calibration.CalibratedClassifierCV.",
         )
 
