@@ -257,6 +257,10 @@ def test_what_is_held_out_for_a_promise_is_drawn_without_a_look_at_the_labels(mo
         assert len(np.unique(classes[parts[0]])) == all_kept
     kept_too = np.setdiff1d(held, split_at_random(1000, 0.4, np.random.RandomState(0), pairs)[1])
     assert len(kept_too) == whole
+    for few in ([0, 0, 2], [2, 0, 0]):  # one is held out, which the draw alone would not do
+        kept, held = split_at_random(3, 0.2, np.random.RandomState(0), np.array(few))
+        assert set(np.take(few, kept)) == {0, 2}
+        assert len(held) == 1
     monkeypatch.setattr(_labels, "split_per_class", None)
     params = {"rule_params": {"finite_sample": True, "max_size": 3}, "calibration_fraction": 0.3}
     assert classifier(max_epochs=1, **params).fit(X, Y).rule_.n_samples_seen_ == 45

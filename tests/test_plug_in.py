@@ -45,6 +45,7 @@ from sklearn.model_selection import (
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import ClassifierChain
 from sklearn.naive_bayes import ComplementNB, GaussianNB, MultinomialNB
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.semi_supervised import SelfTrainingClassifier
@@ -233,6 +234,11 @@ def test_a_kernel_keeps_its_columns_where_weights_are_zero():
     assert plug_in.rule_.expected_size_[0] == pytest.approx(1.5, abs=0.02)
     scores = cross_val_score(plug_in, kernel, y, cv=2, params={"sample_weight": weight})
     assert np.isfinite(scores).all()
+    # One that takes no weights is not given what has none.
+    neighbours = PlugInClassifier(KNeighborsClassifier(metric="precomputed"), AverageK(1.5))
+    with pytest.warns(UserWarning, match="names no sample_weight"):
+        neighbours.fit(kernel.max() - kernel, y, sample_weight=weight)
+    assert neighbours.estimator_.n_samples_fit_ == 100
 
 
 @pytest.mark.parametrize("cv", ["prefit", 0.2, 3])

@@ -76,7 +76,8 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         Where the scores that calibrate the rule come from. An int: from stratified
         cross-validation, after which the estimator is refitted on all samples; with a rule that
         learns nothing of scores, `TopK` or `PointwiseError`, it is fitted just once. A float in
-        (0, 1): from that share of each class, which the estimator is not trained on. "prefit":
+        (0, 1): from that share of the samples, which the estimator is not trained on; of each
+        class, unless the rule promises something of new samples as a whole. "prefit":
         `estimator` is fitted already and stays as it is; `fit` calibrates the rule on its
         samples, which it must not have been trained on. An iterable of splits, or a
         `PredefinedSplit`, holds positions of the samples of this very fit: it is not for searches.
@@ -253,9 +254,11 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             raise ValueError(NO_SAMPLES)
         weight = check_weights(sample_weight, len(y))
         place = np.arange(len(y))
-        # A matrix of kernels or distances would lose columns as well.
+        # A matrix of kernels or distances would lose columns as well: a classifier that takes
+        # weights leaves out by itself what has none.
         pairwise = get_tags(self.estimator).input_tags.pairwise
-        if weight is not None and not weight.all() and not pairwise:
+        leaves_out = pairwise and has_fit_parameter(self.estimator, "sample_weight")
+        if weight is not None and not weight.all() and not leaves_out:
             place = np.where(weight > 0, np.cumsum(weight > 0) - 1, -1)
             kept = np.flatnonzero(weight)
             fit_params = {k: _subset(v, kept, len(y)) for k, v in fit_params.items()}
@@ -308,8 +311,8 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             train, held = split_per_class(target, share, random_state)
         if not len(held):
             raise ValueError(
-                f"a share of {share} holds none of the samples out, as each class has a single "
-                f"one (n_samples={len(target)}): give more samples, or use cv='prefit'."
+                f"a share of {share} holds none of the samples out, as each class keeps one "
+                f"(n_samples={len(target)}): give more samples, or use cv='prefit'."
             )
         counts = np.bincount(target)
         # Samples of classes that such a draw would hold out as a whole.

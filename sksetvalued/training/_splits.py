@@ -30,7 +30,8 @@ def split_at_random(n_samples, fraction, random_state, y=None):
         Share that is held out, of two samples or more at least one.
     random_state : RandomState
     y : ndarray of shape (n_samples,), optional
-        Class indices. Of a class that would be held out as a whole, one sample is kept.
+        Class indices. Of a class that would be held out as a whole, one sample is kept; where
+        none would be left that way, one of a class with others is held out.
 
     Returns
     -------
@@ -38,12 +39,16 @@ def split_at_random(n_samples, fraction, random_state, y=None):
     """
     order = random_state.permutation(n_samples)
     n_held = min(max(round(fraction * n_samples), 1), n_samples - 1)
-    kept, held = order[n_held:], order[:n_held]
+    held = np.arange(n_samples) < n_held
     if y is not None:
-        _, first = np.unique(y[held], return_index=True)
-        back = first[~np.isin(y[held[first]], y[kept])]
-        kept, held = np.append(kept, held[back]), np.delete(held, back)
-    return np.sort(kept), np.sort(held)
+        # The last one of each class, in the order drawn, stays.
+        _, from_end = np.unique(y[order[::-1]], return_index=True)
+        may_go = np.ones(n_samples, dtype=bool)
+        may_go[n_samples - 1 - from_end] = False
+        held &= may_go
+        if not held.any():
+            held[np.flatnonzero(may_go)[:1]] = True
+    return np.sort(order[~held]), np.sort(order[held])
 
 
 def split_per_class(y, fraction, random_state):

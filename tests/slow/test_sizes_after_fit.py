@@ -69,10 +69,9 @@ def test_a_promised_size_is_kept_where_classes_have_few_samples():
     assert np.mean(sizes) < 3 + 3.1 * np.std(sizes, ddof=1) / np.sqrt(20)
 
 
-@pytest.mark.parametrize("tail", [0, 1])
-def test_a_promised_error_is_kept_by_a_share_where_classes_have_few_samples(tail):
-    """Held out class by class, .900 and .893 are covered; the standard error is 0.0035."""
-    shares = 1 / np.arange(1, 21) ** tail
+def test_a_promised_error_is_kept_by_a_share_where_classes_have_few_samples():
+    """Held out class by class, .893 are covered; the standard error is 0.0035."""
+    shares = 1 / np.arange(1, 21)
     clf = PlugInClassifier(LogisticRegression(max_iter=200), AverageError(0.1))
     covered = []
     for seed in range(150):
