@@ -144,6 +144,31 @@ def test_what_cannot_be_merged_is_said():
             part.merge(again)
 
 
+@pytest.mark.parametrize(
+    ("rule", "changed"),
+    [
+        (AverageK(2), {"k": 3}),
+        (AverageK(2, objective="macro", prior=np.full(6, 1 / 6)), {"prior": np.arange(1.0, 7.0)}),
+        (AverageError(0.2), {"coverage": "class"}),
+        (PointwiseError(0.1), {"error": 0.2}),
+    ],
+)
+def test_parameters_that_were_set_between_two_chunks_are_told(rule, changed):
+    rng = np.random.default_rng(0)
+    p, y = rng.dirichlet(np.ones(6), size=30), np.arange(30) % 6
+    part, old = clone(rule).partial_fit(p, y), rule.get_params()
+    new = clone(rule).set_params(**changed).partial_fit(p, y)
+    part.set_params(**changed)
+    name = next(iter(changed))
+    for going_on in (lambda: part.partial_fit(p, y), lambda: new.merge(part)):
+        with pytest.raises(ValueError, match=f"(?s)30 samples with {name}=.*set it back"):
+            going_on()
+    part.set_params(**{name: old[name] for name in changed}).partial_fit(p, y)
+    assert part.n_samples_seen_ == 60
+    again = clone(rule).set_params(**changed)
+    assert part.set_params(**changed).fit(p, y).__dict__.keys() == again.fit(p, y).__dict__.keys()
+
+
 def test_a_part_without_weight_takes_over_what_the_other_saw():
     rng = np.random.default_rng(0)
     p = rng.dirichlet(np.full(300, 0.3), size=4000).astype(np.float32)

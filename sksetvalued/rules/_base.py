@@ -54,8 +54,8 @@ class SetRule(BaseEstimator):
     #: Whether scores of different samples are compared, so that a constant of each matters.
     _compares_samples = True
     #: While there are more samples to come: how many all chunks hold together, where announced,
-    #: and how many of weight zero were kept from the rule.
-    _announced, _n_left_out = None, 0
+    #: how many of weight zero were kept from the rule, and the parameters of the first chunk.
+    _announced, _n_left_out, _begun_with = None, 0, None
 
     @property
     def requires_proba(self):
@@ -179,8 +179,9 @@ class SetRule(BaseEstimator):
         if type(other) is not type(self):
             raise TypeError(f"cannot merge {other!r} into {self!r}: give rules of one class.")
         other._check_is_fitted()
-        mine, theirs = self.get_params(), other.get_params()
-        differing = [name for name in mine if not np.array_equal(mine[name], theirs[name])]
+        self._check_unchanged()
+        other._check_unchanged()
+        differing = _differing(self.get_params(), other.get_params())
         if self.n_classes_ != other.n_classes_:
             differing.append("the number of classes")
         elif not np.array_equal(self.prior_, other.prior_):
@@ -188,6 +189,17 @@ class SetRule(BaseEstimator):
         if differing:
             raise ValueError(
                 f"cannot merge {other!r} into {self!r}: they differ in {', '.join(differing)}."
+            )
+
+    def _check_unchanged(self):
+        """Raise if parameters were set since the first chunk, which was read by the old ones."""
+        changed = _differing(self._begun_with or {}, self.get_params())
+        if changed:
+            old = ", ".join(f"{name}={self._begun_with[name]!r}" for name in changed)
+            raise ValueError(
+                f"{self!r} was calibrated on {self.n_samples_seen_} samples with {old}: set it "
+                "back to go on, or call fit, or partial_fit on sklearn.base.clone(rule), to start "
+                "anew."
             )
 
     @staticmethod
@@ -218,7 +230,7 @@ class SetRule(BaseEstimator):
             self._expect_no_more()
 
     def _expect_no_more(self):
-        for name in ("_announced", "_n_left_out"):
+        for name in ("_announced", "_n_left_out", "_begun_with"):
             vars(self).pop(name, None)
 
     def _begin(self, n_classes, y=None, sample_weight=None):
@@ -236,6 +248,7 @@ class SetRule(BaseEstimator):
         return self
 
     def _take(self, y_score, y, sample_weight, total):
+        self._check_unchanged()
         total = self._announced if total is None else total
         self._check_total(self.n_samples_seen_ + len(y_score), total)
         if self.n_samples_seen_ and total is not None and total != self._announced:
@@ -255,6 +268,7 @@ class SetRule(BaseEstimator):
         self._check_logs(y_score)
         self._update(y_score, y, weight, total)
         self.n_samples_seen_ += len(y_score)
+        self._begun_with = self._begun_with or self.get_params()
         if total is not None:
             self._announced = total
         if self.n_samples_seen_ == total:
@@ -398,6 +412,10 @@ class SetRule(BaseEstimator):
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "n_classes_")
+
+
+def _differing(params, others):
+    return [name for name in params if not np.array_equal(params[name], others[name])]
 
 
 def check_class_indices(y, n_samples, n_classes):
