@@ -321,7 +321,11 @@ def test_a_later_call_may_name_the_columns_in_another_order(data):
     plain.partial_fit(X, Y)
     permuted.partial_fit(X, Y[:, order], classes=names[order])
     as_sets.partial_fit(X, [set(names[row == 1]) for row in Y], classes=sorted(names))
-    for clf in (permuted, as_sets):
+    # Label sets first, and then an indicator without names, whose columns are as announced.
+    sets_first = quick().partial_fit(X, [set(names[row == 1]) for row in Y], classes=names)
+    sets_first.partial_fit(X, Y)
+    assert sets_first.score(X, Y) == sets_first.score(X, [names[row == 1] for row in Y])
+    for clf in (permuted, as_sets, sets_first):
         assert clf.classes_.tolist() == list(names)
         assert np.array_equal(clf.decision_function(X), plain.decision_function(X))
 
@@ -766,7 +770,7 @@ def test_partial_fit_learns_piece_by_piece(data):
     assert clf.largest_size_ == min(2 * Y[:80].sum(1).max(), 6)
     assert clf.average_size_ == Y.sum() / len(Y)
     sets = quick().partial_fit(X[:9], [{"a"}, {"b"}, set()] * 3, classes=["c", "b", "a"])
-    assert sets.classes_.tolist() == ["a", "b", "c"]
+    assert sets.classes_.tolist() == ["c", "b", "a"]
     with pytest.raises(ValueError, match="not among the classes"):
         sets.partial_fit(X[:3], [{"a"}, {"z"}, set()])
 

@@ -94,8 +94,8 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
             Targets, as in `fit`.
         classes : array-like of shape (n_classes,), default=None
             All labels that later calls may bring; required by the first call unless `y` is an
-            indicator. They name the columns of an indicator without names, in their order, which
-            `classes_` keeps for an indicator; otherwise it is sorted.
+            indicator. They name the columns of an indicator without names. `classes_` keeps their
+            order, except for one label per sample, where it is sorted.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the samples.
 

@@ -129,7 +129,8 @@ class SparseTopClassifier(PlainState, SetsThreshold, DeepLabelSetClassifier, rul
 
     The columns of a DataFrame name the labels, and are told by these names ever after, whatever
     their order. `classes_` has the order of the columns of the first indicator, or of the
-    `classes` of the first `partial_fit`; the labels of sets, and of a 1-D target, are sorted.
+    `classes` of the first `partial_fit`; the labels of sets are sorted where no `classes` are
+    given, and those of a 1-D target always.
 
     A sample without labels adds nothing to the losses "sparse_top" and "sparsemax"; it teaches
     the number of labels, which may be 0. In "bce" all its labels are negatives. At least one

@@ -50,7 +50,8 @@ def encode_label_sets(y, classes=None, given=None, extend=False, sets=False):
     -------
     indicator : csr_array of float32, of shape (n_samples, n_classes)
     classes : ndarray of shape (n_classes,)
-        The known ones, or else those given: in their order for an indicator, sorted otherwise.
+        The known ones, or else those given, in their order, or else those in `y`, sorted; of one
+        label per sample they are always sorted.
     form : {"sparse", "indicator", "sets", "single"}
     """
     if sp.issparse(y):
@@ -66,7 +67,8 @@ def encode_label_sets(y, classes=None, given=None, extend=False, sets=False):
             names = as_label_names(names, "the columns of y", "; y.to_numpy() has no names")
         return *_arrange(_from_indicator(y), names, classes, given), "indicator"
     if classes is None and given is not None:
-        classes = np.unique(given)
+        first = np.unique(given, return_index=True)[1]
+        classes = given[np.sort(first) if are_sets else first]
     if are_sets:
         return *_from_sets(y, classes, extend), "sets"
     return *_from_labels(y, classes, extend), "single"
