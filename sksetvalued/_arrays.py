@@ -318,7 +318,7 @@ def check_kind(array, name):
             )
 
 
-def check_discrete(labels, name):
+def check_discrete(labels):
     """Raise unless labels are those of classes to scikit-learn."""
     try:
         check_classification_targets(labels)
@@ -326,12 +326,12 @@ def check_discrete(labels, name):
         if labels.dtype == object:
             whole = all(isinstance(label, Integral | np.bool_) for label in labels)
             whole = whole and np.asarray(labels.tolist()).dtype != object
-            remedy = f"np.asarray({name}.tolist())" if whole else f"{name}.astype(str)"
+            remedy = "np.asarray(y.tolist())" if whole else "y.astype(str)"
             held = f"objects, of type {type(labels[0]).__name__}: pass {remedy}"
         else:
             odd = np.isinf(labels) | (labels != np.round(labels)) | (np.abs(labels) >= 2**63)
-            held = f"{labels[odd][0]}: if that is the name of a class, pass {name}.astype(str)"
-        raise ValueError(f"{name} holds {held}. {error}") from error
+            held = f"{labels[odd][0]}: if that is the name of a class, pass y.astype(str)"
+        raise ValueError(f"y holds {held}. {error}") from error
 
 
 def _raise_of_kinds(labels, kinds, name):

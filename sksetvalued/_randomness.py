@@ -185,3 +185,8 @@ def own_generators(module):
     """Return the generators that parts of a module own, by the names of the parts."""
     parts = {name: getattr(part, "generator", None) for name, part in module.named_modules()}
     return {name: own for name, own in parts.items() if isinstance(own, OwnGenerator)}
+
+
+def generator_states(module):
+    """Return the states of the generators that parts of a module own."""
+    return {name: own.__getstate__() for name, own in own_generators(module).items()}

@@ -197,11 +197,7 @@ class AverageKClassifier(PlainState, SetsThreshold, DeepSetClassifier, rule=Aver
         -------
         self : object
         """
-        check_is_fitted(self)
-        self._validate_params()
-        inputs = self._check_inputs(X)
-        self._calibrate_inputs(inputs, self._check_weights(sample_weight, len(inputs)))
-        return self
+        return self._calibrate(X, sample_weight)
 
     def _iter_thresholded(self, inputs):
         for scores in self._iter_scores(inputs):

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from .. import training
 from .._arrays import on_the_processor
 from .._checks import check_takes
-from .._randomness import own_generators, put_back, rng_state, seeded
+from .._randomness import generator_states, own_generators, put_back, rng_state, seeded
 from .._validation import undone_if_raised
 from .._warnings import warn_caller
 from ..inputs import Inputs, is_image
@@ -60,7 +60,7 @@ def _network_kept_on_error(net):
     loose = [
         (name, tensor, tensor.detach().clone()) for name, tensor in training.plain_tensors(module)
     ]
-    generators = {name: own.__getstate__() for name, own in own_generators(module).items()}
+    generators = generator_states(module)
     extra = [
         (part, copy.deepcopy(part.get_extra_state()))
         for part in module.modules()
@@ -361,7 +361,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
 
     def _combine_views(self, scores):
         """Return one score per class from scores of shape (n, n_views, n_classes)."""
-        return self._log_mean_of_views(scores.double())
+        raise NotImplementedError
 
     def _combine_monitored_views(self, scores):
         """Return the same for the metric of the estimator's own, which is that of its sets."""
@@ -370,10 +370,6 @@ class DeepEstimator(TakesSamples, BaseEstimator):
     def _rank_monitored(self, scores):
         """Return what that metric ranks, from the scores of samples that have no views."""
         return scores
-
-    def _log_mean_of_views(self, log_odds):
-        """Return the logarithms of the mean probabilities over the views."""
-        return torch.logsumexp(torch.log_softmax(log_odds, -1), 1) - math.log(log_odds.shape[1])
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "net_")
@@ -537,8 +533,7 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         """Return whether code of the user or of torchvision trains, which may draw from torch."""
         backbone = self._network_params["backbone"] if continued else self.backbone
         given = [self.loss, self.optimizer, self.lr_schedule, self.monitor]
-        for callback in self.callbacks or ():
-            given.append(training.bare_callback(callback))
+        given += map(training.bare_callback, self.callbacks or ())
         return not (is_built_in(backbone) and all(map(_from_library, given)))
 
     def _run(self, net, train, valid, epochs, keep, lent):

@@ -7,7 +7,7 @@ import sklearn
 import torch
 
 from .. import training
-from .._randomness import own_generators
+from .._randomness import generator_states
 from .._version import __version__
 from .._warnings import warn_caller
 from ..networks._sources import source_of
@@ -211,9 +211,8 @@ def training_state(net):
     """
     module = net.bare_module
     known = {} if net.optimizer_ is None else net.optimizer_.state
-    generators = {name: own.__getstate__() for name, own in own_generators(module).items()}
     of_parameters = {n: dict(known[p]) for n, p in module.named_parameters() if p in known}
-    return {"optimizer": of_parameters, "generators": generators}
+    return {"optimizer": of_parameters, "generators": generator_states(module)}
 
 
 def _goes_on_with_its_optimizer(model):

@@ -208,12 +208,6 @@ class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
             self.classes_, self._form = known, form
         return inputs, y, weight
 
-    def _check_passed(self, y):
-        if y is None:
-            raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None."
-            )
-
     def _check_targets(self, y, classes):
         """Raise unless there is something to learn."""
         if len(classes) < 2:

@@ -1,5 +1,6 @@
 """The single-label deep classifiers: labels, sets and probabilities from one score per class."""
 
+import math
 from contextlib import nullcontext
 from numbers import Real
 
@@ -186,13 +187,10 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
             y = inputs.targets()
         elif isinstance(X, Dataset):
             check_pairs(X)
-        if y is None:
-            raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None."
-            )
+        self._check_passed(y)
         y = as_labels(y, "y", warn=True)
         check_consistent_length(np.empty(len(inputs)), y)
-        check_discrete(y, "y")
+        check_discrete(y)
         return self._without_weightless(inputs, y, sample_weight, reset)
 
     def _encode(self, y):
@@ -420,6 +418,10 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEst
         the scores, whatever the loss did to the prior.
         """
         return np.concatenate([self._log_proba(scores) for scores in self._iter_scores(X)])
+
+    def _log_mean_of_views(self, log_odds):
+        """Return the logarithms of the mean probabilities over the views."""
+        return torch.logsumexp(torch.log_softmax(log_odds, -1), 1) - math.log(log_odds.shape[1])
 
     def _combine_views(self, scores):
         """Combine views under the prior of the training data, whatever the loss did to it."""

@@ -210,12 +210,25 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         target = np.unique(y, return_inverse=True)[1]
         fit_params, split_params = self._route(weight, fit_params)
         needs_scores = getattr(self.rule, "requires_scores", True)
+        train = np.arange(len(y))
         if share is not None:
             train, rows = self._split(target, share)
         elif needs_scores or not isinstance(self.cv, Integral | None):
-            folds, train = self._folds(X, y, place, split_params), np.arange(len(y))
+            folds = self._folds(X, y, place, split_params)
+        target = self._fit_last(X, y, train, fit_params)
+        if share is not None:
+            y_score, seen = self._scores(self.estimator_, self._rows(X, rows, train)), []
+        elif needs_scores:
+            y_score, rows, seen = self._out_of_fold_scores(X, y, folds, fit_params)
         else:
-            train = np.arange(len(y))
+            self.rule_ = self._rule()._begin(len(self.classes_))
+            return self
+        given = y_score, target[rows], None if weight is None else weight[rows]
+        self.rule_ = self._calibrated_rule(given, seen, X, train, weight)
+        return self
+
+    def _fit_last(self, X, y, train, fit_params):
+        """Fit the classifier that predicts; return the column of each label."""
         self.estimator_ = self._fit_estimator(X, y, train, fit_params)
         # A frozen classifier may know more, and one that learns from unlabelled samples fewer.
         self.classes_ = _classes_of(self.estimator_)
@@ -227,16 +240,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             minlength=len(self.classes_),
         )
         self._copy_attributes()
-        if share is None and not needs_scores:
-            self.rule_ = self._rule()._begin(len(self.classes_))
-            return self
-        if share is None:
-            y_score, rows, seen = self._out_of_fold_scores(X, y, folds, fit_params)
-        else:
-            y_score, seen = self._scores(self.estimator_, self._rows(X, rows, train)), []
-        given = y_score, target[rows], None if weight is None else weight[rows]
-        self.rule_ = self._calibrated_rule(given, seen, X, train, weight)
-        return self
+        return target
 
     def _check_data(self, X, y, sample_weight, fit_params):
         """Return samples, labels, weights and parameters of `fit`, without samples of weight zero.
@@ -249,7 +253,7 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
                 "cv='prefit' can some rules do without."
             )
         X, y = indexable(with_rows(X), as_labels(y, "y", warn=True))
-        check_discrete(y, "y")
+        check_discrete(y)
         if not len(y):
             raise ValueError(NO_SAMPLES)
         weight = check_weights(sample_weight, len(y))

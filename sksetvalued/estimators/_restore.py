@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
-from skorch.history import History
 
 from .. import training
 from .._arrays import always_on_the_processor
@@ -133,7 +132,7 @@ def rebuild_estimator(document, tensors, here, budget=None):
     _freeze(model.net_.bare_module, document["frozen"])
     known = {"rows": _allowed.is_history}
     history = _decoded("the history", document["history"], decode, known)
-    model.history_ = model.net_.history = History(history["rows"])
+    model.history_ = model.net_.history = training.History(history["rows"])
     return model, _left_out(document, here)
 
 

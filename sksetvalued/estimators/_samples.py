@@ -329,6 +329,12 @@ class TakesSamples:
 
     _check_weights = staticmethod(check_weights)
 
+    def _check_passed(self, y):
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None."
+            )
+
     def _training_weights(self, weight, indices):
         """Return the weights of some samples, which are not zero, for the loss; None if None."""
         if weight is None:

@@ -308,11 +308,7 @@ class SparseTopClassifier(PlainState, SetsThreshold, DeepLabelSetClassifier, rul
         -------
         self : object
         """
-        check_is_fitted(self)
-        self._validate_params()
-        inputs = self._check_inputs(X)
-        self._calibrate_inputs(inputs, self._check_weights(sample_weight, len(inputs)))
-        return self
+        return self._calibrate(X, sample_weight)
 
     # Samples may well have no label, or all.
     _expected_warnings = "calibration sets are empty|every class is returned"

@@ -243,7 +243,7 @@ def _from_labels(y, classes, extend):
             DataConversionWarning,
         )
     y = as_labels(y, "y")
-    check_discrete(y, "y")
+    check_discrete(y)
     known = np.unique(y) if classes is None else classes
     rows = np.arange(len(y))
     return _as_indicator(rows, find_labels(y, known, extend), len(y), len(known)), known

@@ -13,6 +13,13 @@ class SetsThreshold:
     #: Pattern of the warnings of the rule that tell nothing here; None: all are given.
     _expected_warnings = None
 
+    def _calibrate(self, X, sample_weight):
+        check_is_fitted(self)
+        self._validate_params()
+        inputs = self._check_inputs(X)
+        self._calibrate_inputs(inputs, self._check_weights(sample_weight, len(inputs)))
+        return self
+
     def _calibrate_inputs(self, inputs, sample_weight=None):
         rule = self._rule()
         self._feed(rule, inputs, sample_weight, len(inputs))

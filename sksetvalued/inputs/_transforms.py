@@ -231,7 +231,7 @@ class SampleInputs(Inputs):
         self.transforms = check_transform(transform)
         self.training = False
         self.indices = np.arange(n_samples)
-        self._form = self._form_of = None
+        self._form = self._form_from = None
 
     @abstractmethod
     def read(self, position):
@@ -273,7 +273,7 @@ class SampleInputs(Inputs):
             else:
                 shape = tuple(sample.shape[1:] if views else sample.shape)
                 self._form = shape, sample.dtype == torch.uint8
-            self._form_of = self.indices[0]
+            self._form_from = self.indices[0]
         return self._form
 
     def __len__(self):
@@ -326,7 +326,7 @@ class SampleInputs(Inputs):
         if own != self._form:
             dtype = torch.uint8 if of_bytes else torch.float32
             first = torch.empty(shape, dtype=dtype, device="meta")
-            raise ValueError(self._unequal(self._form_of, first, position, sample))
+            raise ValueError(self._unequal(self._form_from, first, position, sample))
 
     def _stacked_parts(self, positions, samples):
         form = form_of(samples[0])

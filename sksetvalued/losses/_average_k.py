@@ -433,7 +433,7 @@ def _check_estimates_fit(n_samples, n_classes):
         )
 
 
-class ROLELoss(SetLoss, name="role"):
+class ROLELoss(ExpectedPositiveLoss, name="role"):
     r"""Regularised online label estimation: scores and estimated labels teach each other.
 
     With F the scores and :math:`\Theta` the logits of the estimated labels,
@@ -495,16 +495,10 @@ class ROLELoss(SetLoss, name="role"):
 
     uses_index = True
 
-    real_k = True
-
     def __init__(
         self, k, beta=None, n_samples=None, n_classes=None, generator=None, reduction="mean"
     ):
-        super().__init__(reduction)
-        check_number("k", k, 1, inclusive=True)
-        self.k = k
-        _check_beta(beta)
-        self.beta = beta
+        super().__init__(k, beta, reduction=reduction)
         check_positive_integer("n_samples", n_samples)
         check_positive_integer("n_classes", n_classes)
         _check_estimates_fit(n_samples, n_classes)
@@ -525,9 +519,7 @@ class ROLELoss(SetLoss, name="role"):
             Positions of the samples in the training set; needed in training mode.
         """
         if not self.training:
-            return expected_positive_loss(
-                input, target, self.k, self.beta, self.reduction, sample_weight
-            )
+            return super().forward(input, target, sample_weight)
         check_scores_and_target(input, target)
         self._check_index(index, input)
         target = target.long()

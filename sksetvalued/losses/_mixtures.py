@@ -54,9 +54,11 @@ class _Smoothing:
         # Of classes without a share the score may be -inf.
         return -(torch.where(prior > 0, scores.log_softmax(1), 0) @ prior)
 
-    @staticmethod
-    def _with_prior(supplied):
-        return {**supplied, "prior": supplied.get("class_counts")}
+    @classmethod
+    def from_estimator(cls, supplied, loss_params):
+        """Build the loss; the estimator gives the shares of the classes."""
+        supplied = {**supplied, "prior": supplied.get("class_counts")}
+        return super().from_estimator(supplied, loss_params)
 
 
 def _shares(prior):
@@ -145,11 +147,6 @@ class NoisedMixtureLoss(_Smoothing, NoisedTopKHingeLoss, name="noised_mixture"):
         )
         self._set_smoothing(cross_entropy, label_smoothing, prior)
 
-    @classmethod
-    def from_estimator(cls, supplied, loss_params):
-        """Build the loss; the estimator gives the shares of the classes."""
-        return super().from_estimator(cls._with_prior(supplied), loss_params)
-
     def sample_losses(self, input, target):
         if self.cross_entropy == 0:
             return super().sample_losses(input, target)
@@ -233,11 +230,6 @@ class AverageKMixtureLoss(_Smoothing, AverageKLoss, name="two_head_mixture"):
             n_noise_samples=n_noise_samples,
             generator=generator,
         )
-
-    @classmethod
-    def from_estimator(cls, supplied, loss_params):
-        """Build the loss; the estimator gives the shares of the classes."""
-        return super().from_estimator(cls._with_prior(supplied), loss_params)
 
     def _rank(self):
         """Return the rank of the hinge."""

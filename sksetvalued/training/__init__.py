@@ -34,6 +34,7 @@ from ._sized import SizedLoss
 from ._splits import folds_per_class, split_at_random, split_per_class, with_rows
 from ._state import (
     MODULE_ATTRIBUTES,
+    History,
     KeepState,
     plain_tensors,
     plain_values,
@@ -43,6 +44,7 @@ from ._state import (
 
 __all__ = [
     "HELD_OUT",
+    "History",
     "KeepState",
     "MODULE_ATTRIBUTES",
     "Monitor",

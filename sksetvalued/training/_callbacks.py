@@ -34,7 +34,7 @@ from torch.optim.lr_scheduler import MultiStepLR, OneCycleLR, ReduceLROnPlateau
 from .._checks import check_number, check_takes
 from .._signatures import parameters_of
 from .._warnings import warn_caller
-from ._state import is_plain, passing_buffers, plain_values, put_buffer, put_plain_values
+from ._state import is_plain, passing_buffers, plain_values, put_state
 
 #: Callbacks that show or write what happens.
 WATCHING = (
@@ -295,7 +295,7 @@ class BestEpoch(Callback):
         nothing_yet = self.best_ is None or self._is_early(net, epoch)
         if nothing_yet or value > self.best_ + self._least_gain(net):
             self.best_, self.best_epoch_ = value, epoch
-            self.state_ = copy.deepcopy(net.module_.state_dict())
+            self.state_ = copy.deepcopy(net.bare_module.state_dict())
             # Of other buffers outside the state dict a checkpoint, too, keeps none.
             passing = passing_buffers(net.bare_module).items()
             self.passing_ = {
@@ -335,12 +335,7 @@ class BestEpoch(Callback):
                 "classes.",
             )
         elif self.state_ is not None:
-            state = net.module_.state_dict()  # with the versions of the parts
-            state.update(self.state_)
-            net.module_.load_state_dict(state)
-            for name, value in self.passing_.items():
-                put_buffer(net.bare_module, name, value)
-            put_plain_values(net.bare_module, self.plain_)
+            put_state(net.bare_module, self.state_, self.passing_, self.plain_)
         self.state_ = self.passing_ = self.plain_ = None
 
 

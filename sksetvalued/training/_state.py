@@ -96,14 +96,9 @@ class KeepState(Callback):
 
     def _put(self, net, state):
         for name, module in _modules(net):
-            # The one of the module knows versions of its parts, which plain values do not.
-            own = module.state_dict()
-            own.update(state["modules"][name])
-            module.load_state_dict(own)
-            for key, value in state["passing"][name].items():
-                put_buffer(module, key, value.to(net.device))
+            passing = {key: value.to(net.device) for key, value in state["passing"][name].items()}
             _check_plain(module, state["plain"][name])
-            put_plain_values(module, state["plain"][name])
+            put_state(module, state["modules"][name], passing, state["plain"][name])
         frozen = set(state["frozen"])
         for name, parameter in _parameters(net):
             parameter.requires_grad_(name not in frozen)
@@ -116,6 +111,17 @@ class KeepState(Callback):
         if self.lent is not None:
             set_rng_state(state["lent"], self.lent)
         net.history = History(state["history"])
+
+
+def put_state(module, state, passing, plain):
+    """Put back what a module held: its state dict, the tensors outside of it, plain values."""
+    # The one of the module knows versions of its parts, which plain values do not.
+    own = module.state_dict()
+    own.update(state)
+    module.load_state_dict(own)
+    for name, value in passing.items():
+        put_buffer(module, name, value)
+    put_plain_values(module, plain)
 
 
 def _modules(net):
