@@ -15,7 +15,13 @@ from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.datasets import make_blobs, make_multilabel_classification
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics import f1_score, hamming_loss, label_ranking_average_precision_score
+from sklearn.metrics import (
+    f1_score,
+    get_scorer,
+    hamming_loss,
+    label_ranking_average_precision_score,
+    roc_auc_score,
+)
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, StandardScaler
@@ -68,6 +74,11 @@ def make_data(n=240, n_classes=6, seed=0):
     return StandardScaler().fit_transform(X), Y
 
 
+def network_scores(clf, X):
+    """Return what the network gives for the labels, in units of the margin."""
+    return np.concatenate([scores for scores, _ in clf._iter_parts(X)])
+
+
 def quick(**params):
     params = {"max_epochs": 5, "batch_size": 80, "backbone": (32,), **params}
     return SparseTopClassifier(**{"random_state": 0, **params})
@@ -111,11 +122,11 @@ def test_the_margin_is_4_and_1_gives_the_loss_of_the_thesis(data, fitted):
     np.testing.assert_array_equal(same, scores)
     own = quick(loss=SparseTopLoss()).fit(*data).decision_function(data[0])
     np.testing.assert_array_equal(quick(margin=1).fit(*data).decision_function(data[0]), own)
-    # Scores are told in units of the margin.
+    # The network's scores are told in units of the margin.
     with torch.no_grad():
         x = torch.as_tensor(data[0], dtype=torch.float32, device=fitted.net_.device)
         raw = fitted.net_.module_(x)[:, : len(fitted.classes_)].cpu().numpy()
-    np.testing.assert_allclose(4 * scores, raw, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(4 * network_scores(fitted, data[0]), raw, rtol=1e-4, atol=1e-5)
 
 
 def test_a_margin_that_a_loss_has_not_is_warned_of(data):
@@ -555,6 +566,24 @@ def test_calibration_validates_the_parameters(data, fitted):
             calibrate(clf, data[0])
 
 
+@pytest.mark.parametrize("loss", ["sparse_top", "sparsemax"])
+def test_scores_compare_between_samples(loss):
+    """As scorers take them: what the network gives has a constant of its own in each sample."""
+    X, Y = make_multilabel_classification(
+        600, n_classes=3, n_features=40, n_labels=2, random_state=1
+    )
+    clf = SparseTopClassifier(loss=loss, size="threshold", random_state=0).fit(X[:300], Y[:300])
+    X, Y = X[300:], Y[300:]
+    scores = clf.decision_function(X)
+    np.testing.assert_array_equal(clf.predict_set(X), scores >= clf.rule_.threshold_)
+    raw = network_scores(clf, X)
+    np.testing.assert_array_equal(scores.argsort(1), raw.argsort(1))
+    found = get_scorer("roc_auc")(clf, X, Y)
+    assert found > roc_auc_score(Y, raw) + 0.05
+    if loss == "sparse_top":
+        assert found == pytest.approx(roc_auc_score(Y, clf.predict_proba(X)), abs=2e-3)
+
+
 @pytest.mark.parametrize("go_on", ["fit", "warm_start", "partial_fit"])
 def test_the_threshold_of_another_network_is_forgotten(data, go_on):
     X, Y = data
@@ -573,7 +602,7 @@ def test_projections_lie_in_the_simplex_and_are_sparse(data, fitted):
         assert ((q >= 0) & (q <= 1)).all()
         np.testing.assert_allclose(q.sum(1), np.broadcast_to(total, len(X)), atol=1e-5)
         expected = sparse_top(
-            torch.as_tensor(fitted.decision_function(X)),
+            torch.as_tensor(network_scores(fitted, X)),
             torch.as_tensor(np.broadcast_to(total, len(X)).astype(float)),
         )
         assert np.array_equal(q, expected)

@@ -146,8 +146,8 @@ class SetModule(nn.Module):
         -------
         sets : BoolTensor of shape (n_samples, n_classes)
         scores : DoubleTensor of shape (n_samples, n_classes)
-            Log-probabilities; for several labels, their scores. The likeliest class of a set is
-            that of the largest score.
+            Log-probabilities; for several labels what the network gives, which compares within a
+            sample only. The likeliest class of a set is that of the largest score.
         """
         if self.of_bytes and X.dtype != torch.uint8:
             raise TypeError(

@@ -275,7 +275,8 @@ class SparseTopClassifier(PlainState, SetsThreshold, DeepLabelSetClassifier, rul
         return rank >= average_size_threshold(rank, self.average_size_)
 
     def _class_scores(self, output):
-        return self._separate(output)[0]
+        scores, sizes = self._separate(output)
+        return scores if self._form == "single" else self._rank_scores(scores, sizes)
 
     # -- the number of labels ---------------------------------------------------------------
 
@@ -396,7 +397,14 @@ class SparseTopClassifier(PlainState, SetsThreshold, DeepLabelSetClassifier, rul
     # -- prediction -------------------------------------------------------------------------
 
     def decision_function(self, X):
-        """Return the scores of the labels.
+        """Return the scores of the labels, which compare within and between samples.
+
+        What the network gives compares within a sample only, as the losses "sparse_top" and
+        "sparsemax" ignore a constant added to all its scores. With these the scores are therefore
+        what `size="threshold"` compares: the probabilities of `predict_proba`, or the expected
+        share of a label times the expected number of labels, and so little of what the network
+        gives that it only breaks ties. With other losses, and with one label per sample, they are
+        what the network gives.
 
         Parameters
         ----------
@@ -409,19 +417,19 @@ class SparseTopClassifier(PlainState, SetsThreshold, DeepLabelSetClassifier, rul
             (n_samples,).
         """
         check_is_fitted(self)
+        if self._form != "single":
+            return self._set_scores(X)
         scores = np.concatenate([scores for scores, _ in self._iter_parts(X)])
-        if self._form == "single" and scores.shape[1] == 2:
-            return scores[:, 1] - scores[:, 0]
-        return scores
+        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
     @available_if(link_of)
     def predict_proba(self, X):
         """Return the probability of each label.
 
         With ``loss="sparse_top"`` these are the projections on the top-K simplex, averaged over
-        the probabilities that the network gives to the numbers of labels K; to rank the labels of
-        a sample, take `decision_function`. With ``loss="bce"`` they are the sigmoid of the scores.
-        There are none with "sparsemax", nor with criteria other than torch's
+        the probabilities that the network gives to the numbers of labels K; to rank labels, take
+        `decision_function`, where fewer tie. With ``loss="bce"`` they are the sigmoid of the
+        scores. There are none with "sparsemax", nor with criteria other than torch's
         ``BCEWithLogitsLoss`` and ``MultiLabelSoftMarginLoss``.
 
         Parameters
