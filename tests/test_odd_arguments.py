@@ -201,6 +201,9 @@ class TestLabels:
         assert (model.classes_ == times).all()
         plug_in = PlugInClassifier(top_k().fit(X, y), AverageError(0.2), cv="prefit")
         plug_in.fit(X, labels).calibrate(X, labels)
+        single = SparseTopClassifier(max_epochs=3, random_state=0).fit(X, labels)
+        for one in (model, plug_in, single):
+            assert one.score(X, labels) == np.mean(one.predict(X) == y) > 0
         weighted = top_k(class_weight=dict(zip(objects, (1, 2, 3), strict=True))).fit(X, y)
         np.testing.assert_allclose(np.exp(weighted._log_label_weight), [1, 2, 3])
         pieces = top_k().partial_fit(X, y, classes=objects).partial_fit(X, labels, classes=times)

@@ -3,7 +3,6 @@
 import numpy as np
 import scipy.sparse as sp
 import torch
-from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
@@ -11,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._warnings import warn_caller
 from ..inputs import SparseInputs, Stream
 from ..training import HELD_OUT, TrainingSet
+from ._accuracy import AccuracyMixin
 from ._deep import DeepEstimator
 from ._length import SearchedLength
 from ._targets import as_label_names, encode_label_sets, has_several_labels
@@ -19,7 +19,7 @@ from ._targets import as_label_names, encode_label_sets, has_several_labels
 MOST_IN_PIECE = 16
 
 
-class DeepLabelSetClassifier(SearchedLength, ClassifierMixin, DeepEstimator):
+class DeepLabelSetClassifier(SearchedLength, AccuracyMixin, DeepEstimator):
     """Base of the classifiers that learn from a set of labels per sample.
 
     Subclasses say whether part of the data is held out for a threshold, and calibrate it.

@@ -7,7 +7,6 @@ from numbers import Real
 import numpy as np
 import torch
 from scipy.special import log_softmax, softmax
-from sklearn.base import ClassifierMixin
 from sklearn.utils import check_consistent_length
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import _check_partial_fit_first_call
@@ -31,6 +30,7 @@ from .._validation import changed_parameters
 from .._warnings import warn_caller, without_warnings
 from ..inputs import Inputs, Stream, check_pairs
 from ..training import TrainingSet, split_at_random, split_per_class
+from ._accuracy import AccuracyMixin
 from ._deep import DeepEstimator
 from ._length import LabelLength
 from ._streams import LearnsFromStreams
@@ -49,7 +49,7 @@ MIXTURE_CONSTRAINTS = {
 IDLE_PARAMETERS = {0: ("alpha", "label_smoothing"), 1: ("epsilon", "n_noise_samples", "ranks")}
 
 
-class DeepSetClassifier(LabelLength, LearnsFromStreams, ClassifierMixin, DeepEstimator):
+class DeepSetClassifier(LabelLength, LearnsFromStreams, AccuracyMixin, DeepEstimator):
     """Base of the classifiers that learn from one label per sample."""
 
     _parameter_constraints = {

@@ -7,7 +7,7 @@ from numbers import Integral
 
 import numpy as np
 from sklearn import get_config
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.model_selection import PredefinedSplit, check_cv
 from sklearn.model_selection._search import BaseSearchCV
 from sklearn.model_selection._split import GroupsConsumerMixin
@@ -38,6 +38,7 @@ from ..inputs import NO_SAMPLES
 from ..rules import AverageK
 from ..rules._size import MOST_SEEN
 from ..training import HELD_OUT, split_at_random, split_per_class, with_rows
+from ._accuracy import AccuracyMixin
 from ._priors import prior_of_scores, weights_in_training
 
 #: Scores of training samples, at most, that tell how sure models are of what they know.
@@ -60,7 +61,7 @@ def _estimator_has(method):
     return has
 
 
-class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
+class PlugInClassifier(MetaEstimatorMixin, AccuracyMixin, BaseEstimator):
     """Make any classifier set-valued by putting a rule on its scores.
 
     The rule is calibrated on scores of samples that the classifier which gave them was not
@@ -748,7 +749,9 @@ class PlugInClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             raise ValueError(
                 "y holds labels that the classifier was not trained on: "
                 f"{plain_labels(unseen[:5])}. Fit the classifier with them, or leave "
-                "those samples out: what the rule promises then holds for samples of the others."
+                "those samples out: what the rule promises then holds for samples of the others. "
+                "If they stand for no label, as in self-training, fit the classifier first, and "
+                "give labelled samples and cv='prefit'."
             )
         return columns
 
