@@ -168,6 +168,9 @@ def test_tails_are_bent_by_arcsinh_however_far_out():
     x = torch.cat([-x, x])
     torch.testing.assert_close(arcsinh(x), x.asinh(), atol=2e-7, rtol=1e-6)
     assert torch.isfinite(arcsinh(torch.tensor([-3e38, 3e38]))).all()
+    few = torch.tensor([0, 1e-2, -1, 300, 3e4], dtype=torch.float16)
+    torch.testing.assert_close(arcsinh(few), few.float().asinh().half(), atol=1e-3, rtol=1e-3)
+    assert torch.isfinite(arcsinh(torch.tensor(6e4, dtype=torch.float16)))
 
 
 @pytest.mark.parametrize("n_ones", [100, 40, 3, 1])

@@ -203,6 +203,33 @@ def test_the_optimizer_goes_on_where_it_was():
     assert clf.net_.optimizer_.state[parameter]["step"].item() == 2 * steps
 
 
+class Counting(torch.optim.SGD):
+    """An optimizer that counts its updates in the groups, as some that tune their rate do."""
+
+    def __init__(self, params, lr=0.1):
+        super().__init__(params, lr)
+        for group in self.param_groups:
+            group.update(n_updates=0, total=torch.zeros(()))
+
+    def step(self, closure=None):
+        super().step(closure)
+        for group in self.param_groups:
+            group["n_updates"] += 1
+            group["total"] += group["lr"]
+
+
+def test_what_an_optimizer_counts_in_its_groups_goes_on():
+    params = {"optimizer": Counting, "lr_schedule": None, "batch_size": len(X), "lr": 0.5}
+    clf = TopKClassifier(k=2, **{**QUICK, **params})
+    first = clf.partial_fit(X, y, classes=range(N_CLASSES)).net_.optimizer_
+    group = clf.set_params(lr=0.25).partial_fit(X, y).net_.optimizer_.param_groups[0]
+    assert (group["n_updates"], group["total"], group["lr"]) == (2, 0.75, 0.25)
+    assert first.param_groups[0]["total"] == 0.5  # the net of before stays as it was
+    other = clf.set_params(net_params={"optimizer__param_groups": [("head*", {"lr": 0.1})]})
+    groups = other.partial_fit(X, y).net_.optimizer_.param_groups
+    assert [group["n_updates"] for group in groups] == [1, 1]
+
+
 def test_estimates_of_samples_start_anew_with_other_samples(tmp_path):
     """Whether there are as many of them or not."""
     clf = AverageKClassifier(k=2, loss="role", warm_start=True, **QUICK)
@@ -495,6 +522,36 @@ def test_what_a_criterion_remembers_is_kept_unless_it_is_set_anew(cls, pickled):
     clf.fit(X, y)
     torch.testing.assert_close(found, [learned, torch.full((N_CLASSES,), 5.0), last])
     assert learned.any()
+
+
+class LateCentred(torch.nn.Module):
+    """A criterion whose tensors are none before the first batch, or no buffers."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("late", None)
+        self.unset, self.plain = None, torch.zeros(N_CLASSES)
+
+    def forward(self, scores, target):
+        if self.training:
+            mean = scores.detach().mean(0)
+            for name in ("late", "unset", "plain"):
+                old = getattr(self, name)
+                setattr(self, name, mean if old is None else 0.5 * old + mean)
+        return torch.nn.functional.cross_entropy(scores - self.plain, target)
+
+
+def test_tensors_that_a_criterion_sets_in_training_are_kept():
+    params = {**QUICK, "lr": 1e-2, "lr_schedule": None, "optimizer": "sgd", "random_state": 0}
+    params |= {"backbone": (8,), "backbone_params": {"dropout": 0.0}}
+    params |= {"batch_size": len(X), "loss": LateCentred}
+    whole = TopKClassifier(k=2, **{**params, "max_epochs": 4}).fit(X, y)
+    halves = TopKClassifier(k=2, warm_start=True, **{**params, "max_epochs": 2}).fit(X, y)
+    halves = pickle.loads(pickle.dumps(halves)).fit(X, y)
+    one, other = (clf.net_.criterion_.criterion for clf in (whole, halves))
+    for name in ("late", "unset", "plain"):
+        torch.testing.assert_close(getattr(one, name), getattr(other, name))
+    assert one.state_dict().keys() == other.state_dict().keys() == {"late"}
 
 
 class Counted(torch.nn.Module):

@@ -20,6 +20,7 @@ from sksetvalued import (
     TopKClassifier,
     calibrate,
     cross_val_predict_set,
+    export,
     predict_set,
 )
 from sksetvalued.inputs import NamedTensors
@@ -197,10 +198,13 @@ class Recurrent(nn.Module):
         return self.lstm(packed)[1][0][-1]
 
 
-def test_lengths_may_have_to_be_positive_and_masks_to_leave_something():
+def test_lengths_may_have_to_be_positive_and_masks_to_leave_something(tmp_path):
     parts = {"input_ids": ids, "lengths": mask.sum(1), "mask": mask}
     clf = TopKClassifier(2, backbone=Recurrent(hidden=0), max_epochs=1).fit(parts, y)
     assert clf.predict_set(parts).shape == (N, 4)
+    with pytest.raises(Exception, match=".") as caught:  # of torch, which may be any
+        export(clf, tmp_path / "clf.pt2")
+    assert "backbone=Recurrent. It cannot trace packed" in caught.value.__notes__[0]
     with pytest.raises(ValueError, match="a sample is hidden.*zeros and, if that fails, .*ones"):
         TopKClassifier(2, backbone=Recurrent(hidden=1), max_epochs=1).fit(parts, y)
 

@@ -1,6 +1,7 @@
 """Training on samples that come one after the other."""
 
 import pickle
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,13 @@ import torch
 from PIL import Image
 from sklearn.datasets import load_digits
 from skorch.callbacks import EpochScoring
-from torch.utils.data import Dataset, IterableDataset, get_worker_info
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    TensorDataset,
+    get_worker_info,
+)
 from torchvision.transforms import v2
 
 from sksetvalued import (
@@ -176,6 +183,16 @@ def test_labels_may_be_dates(unit):
         np.testing.assert_array_equal(fitted(source, max_epochs=1).predict_set(X), expected)
     with pytest.raises(ValueError, match=r"label Timestamp\('1999.* not among its 10 classes"):
         fitted(stream(Rows(y=[pd.Timestamp("1999")] * 512), classes=list(days)))
+
+
+def test_batches_are_told_from_samples():
+    codes = torch.from_numpy(np.searchsorted(CLASSES, y))
+    loader = DataLoader(TensorDataset(torch.from_numpy(X), codes), 32)
+    with pytest.raises(ValueError, match="32 labels at once.*dataset of a DataLoader"):
+        fitted(stream(loader, classes=range(10)))
+    for call in (TopKClassifier(2).fit, partial(predict_set, fitted(stream()))):
+        with pytest.raises(TypeError, match="got DataLoader: pass its dataset"):
+            call(loader)
 
 
 def test_labels_may_be_arrays_of_one_entry():

@@ -1526,6 +1526,57 @@ class Remembers(torch.nn.Module):
         return self.layer(x - self.mean)
 
 
+class Rotated(torch.nn.Module):
+    """A criterion of scores that it turns by what it learns, and that counts its batches."""
+
+    def __init__(self):
+        super().__init__()
+        self.turn, self.n_batches = torch.nn.Parameter(torch.eye(N_CLASSES)), 0
+
+    def scores(self, output):
+        return output @ self.turn
+
+    def forward(self, output, target):
+        self.n_batches += self.training
+        return torch.nn.functional.cross_entropy(self.scores(output), target)
+
+
+def test_the_best_epoch_has_its_loss_too(data):
+    seen = []
+
+    class See(Callback):
+        def on_epoch_end(self, net, **kwargs):
+            loss = net.bare_criterion.criterion
+            seen.append((loss.turn.detach().clone(), loss.n_batches))
+
+    params = {"loss": Rotated(), "validation_fraction": 0.3, "max_epochs": 6, "lr": 0.05}
+    values = iter([1.0, 2.0, 3.0, 0.0, 0.0, 0.0])
+    clf = classifier(**params, monitor=lambda y, scores: next(values), callbacks=[See()])
+    clf.fit(*data)
+    kept = clf.net_.bare_criterion.criterion
+    assert not torch.equal(seen[2][0], seen[-1][0])
+    assert torch.equal(kept.turn, seen[2][0])
+    assert kept.n_batches == seen[2][1] < seen[-1][1]
+
+
+class NonNegative(Callback):
+    """Keep the weights of the head where they may be, after each batch."""
+
+    @torch.no_grad()
+    def on_batch_end(self, net, training=None, **kwargs):
+        if training:
+            net.module_.head.weight.clamp_(min=0)
+
+
+@pytest.mark.parametrize("accumulated", [1, 3])
+def test_averaged_weights_are_those_that_callbacks_leave(data, accumulated):
+    params = {"net_params": {"gradient_accumulation_steps": accumulated}, "max_epochs": 2}
+    clf = classifier(**params, batch_size=40, callbacks=[NonNegative()]).fit(*data)
+    weight = clf.net_.module_.head.weight
+    assert (weight >= 0).all()
+    assert (weight > 0).any()
+
+
 def test_the_best_epoch_has_its_buffers_outside_the_state_dict_too(data):
     kept = []
     for persistent in (True, False):

@@ -17,6 +17,7 @@ from .._warnings import warn_caller
 from ..estimators import PlugInClassifier, SparseTopClassifier
 from ..estimators._deep import DeepEstimator
 from ..estimators._writing import write_whole
+from ..networks._sources import is_built_in
 from ._module import dynamic_shapes, example_batch, exportable, refuse, to_torch
 from ._pipelines import check_samples, has_network, has_proba, onnx_graph, pipeline_graph
 
@@ -125,7 +126,20 @@ def export(model, path, *, dtype=None, X=None):
     module = to_torch(model, dtype=dtype)
     write = _write_pt2 if suffix == ".pt2" else _write_onnx
     rule = getattr(inner, "rule_", None) if rule is None else rule
-    write(module, example_batch(inner, module), path, _describe(unwrap(model)[0], inner, rule))
+    description = _describe(unwrap(model)[0], inner, rule)
+    try:
+        write(module, example_batch(inner, module), path, description)
+    except OSError:
+        raise
+    except Exception as error:
+        if not is_built_in(inner._network_params["backbone"]):
+            error.add_note(
+                f"raised while torch.export traced a network with backbone="
+                f"{type(inner.net_.bare_module.backbone).__name__}. It cannot trace packed "
+                "sequences, nor Python that goes by the values of tensors: let the backbone index "
+                "outputs by lengths, and use torch.where; or keep the model by joblib."
+            )
+        raise
 
 
 def _write_pipeline(model, path, X):

@@ -92,6 +92,7 @@ warm_start : bool, default=False
     Whether a second `fit` continues from the first: with its network, its held-out samples and
     the state of its optimizer, but with the loss, the learning rate and other training parameters
     of now. `backbone`, `backbone_params`, `weights` and `normalization` have no effect then.
+    Weights that a callback froze stay frozen until one, as skorch's `Unfreezer`, frees them.
 random_state : int, RandomState or None, default=None
     Seed of splits, initial weights, batches, dropout and noise. An int makes fits reproducible.
 verbose : int, default=0

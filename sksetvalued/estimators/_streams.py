@@ -28,6 +28,11 @@ class LabelIndex:
             place = -1
         if self.classes.dtype.kind in "mM":  # Of nanoseconds `tolist` makes numbers.
             place = positions(as_labels([label], "the stream"), self.classes)[0]
+        if np.ndim(label):
+            raise ValueError(
+                f"the stream yielded {len(label)} labels at once, where it must yield one sample "
+                "after the other: give the dataset of a DataLoader, or batch_size=None."
+            )
         if place < 0:
             raise ValueError(
                 f"the stream yielded the label {label!r} of type {type(label).__name__}, which is "

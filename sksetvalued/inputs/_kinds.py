@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import scipy.sparse as sp
 import torch
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from .._arrays import as_array
 from .._sets import without_zeros
@@ -82,9 +82,15 @@ def input_kind(X):
 
 
 def _raise_of_type(X):
+    remedy = ""
+    if isinstance(X, DataLoader):
+        remedy = (
+            ": pass its dataset. Batches go one by one to partial_fit, or as a generator to the "
+            "functions predict_set and calibrate"
+        )
     raise TypeError(
         "X must be an array, a table, a sequence of paths, a Dataset or a mapping of parts, got "
-        f"{type(X).__name__}."
+        f"{type(X).__name__}{remedy}."
     )
 
 

@@ -84,7 +84,7 @@ class AverageError(SetRule):
     1 - error + 1/(n + 1).
 
     "micro" needs 1/error - 1 samples: 9 for error=0.1. "class" needs as many in every class;
-    "macro" as many in the harmonic mean of n_y + 1, so that a few classes may have fewer.
+    "macro" needs 1/error in the harmonic mean of n_y + 1, so that a few classes may have fewer.
 
     A sample weight counts copies of a sample. Copies, and samples of unequal weights, tell less
     than as many samples do: nothing is promised with weights.

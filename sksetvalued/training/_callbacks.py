@@ -34,7 +34,7 @@ from torch.optim.lr_scheduler import MultiStepLR, OneCycleLR, ReduceLROnPlateau
 from .._checks import check_number, check_takes
 from .._signatures import parameters_of
 from .._warnings import warn_caller
-from ._state import is_plain, passing_buffers, plain_values, put_state
+from ._state import modules_of, put_state, state_of
 
 #: Callbacks that show or write what happens.
 WATCHING = (
@@ -283,7 +283,7 @@ class BestEpoch(Callback):
         self.values_ = []
         self.best_ = None
         self.best_epoch_ = None
-        self.state_ = self.passing_ = self.plain_ = None
+        self.states_ = None
 
     def on_epoch_end(self, net, **kwargs):
         value = net.history[-1, self.monitor]
@@ -295,15 +295,15 @@ class BestEpoch(Callback):
         nothing_yet = self.best_ is None or self._is_early(net, epoch)
         if nothing_yet or value > self.best_ + self._least_gain(net):
             self.best_, self.best_epoch_ = value, epoch
-            self.state_ = copy.deepcopy(net.bare_module.state_dict())
-            # Of other buffers outside the state dict a checkpoint, too, keeps none.
-            passing = passing_buffers(net.bare_module).items()
-            self.passing_ = {
-                name: value.detach().clone() for name, value in passing if is_plain(value)
-            }
-            self.plain_ = plain_values(net.bare_module)
+            self.states_ = {name: state_of(module) for name, module in self._parts(net)}
         elif self.patience is not None and epoch - self.best_epoch_ >= self._patience(net):
             net.exhausted_ = True
+
+    @staticmethod
+    def _parts(net):
+        """Return the network, and the loss, whose scores may go by what it has learned."""
+        # Estimates of the training samples are many, and nothing is predicted by them.
+        return modules_of(net)[: 1 if net.bare_criterion.uses_index else 2]
 
     def _is_early(self, net, epoch):
         """Return whether no epoch of a search before this one may be the best."""
@@ -334,9 +334,10 @@ class BestEpoch(Callback):
                 "the last one is kept. Check monitor on the held-out samples, which may lack "
                 "classes.",
             )
-        elif self.state_ is not None:
-            put_state(net.bare_module, self.state_, self.passing_, self.plain_)
-        self.state_ = self.passing_ = self.plain_ = None
+        elif self.states_ is not None:
+            for name, module in self._parts(net):
+                put_state(module, **self.states_[name])
+        self.states_ = None
 
 
 class AveragedWeights(Callback):
@@ -363,7 +364,7 @@ class AveragedWeights(Callback):
         # checkpoint does not keep.
         self.trained_ = tuple(_averaged(net.module_))
         self.others_ = [p.detach().clone() for p in self.trained_]
-        self.shown_, self.n_updates_ = False, 0
+        self.shown_, self.n_updates_, self.due_ = False, 0, False
         # An object of its own, which a checkpoint does not keep.
         self.as_shown_ = SimpleNamespace(weights=None)
         self.step_ = self.seldom if sum(p.numel() for p in self.trained_) > self.many else 1
@@ -377,15 +378,20 @@ class AveragedWeights(Callback):
             if group["lr"] == self.warmed_[i]:  # else it is what a callback has set since
                 group["lr"] = self.warmed_[i] = factor * rate
 
-    @torch.no_grad()
     def on_update(self, net):
-        n_averaged, rest = divmod(self.n_updates_, self.step_)
         self.n_updates_ += 1
-        if rest == 0:
-            share = (self.decay + 1) / (n_averaged + 1 + self.decay)
-            torch._foreach_lerp_(self.others_, self.trained_, share)
+        self.due_ = True
         if self.n_updates_ <= self.warm_up:
             self._set_rates(net)
+
+    @torch.no_grad()
+    def average(self):
+        """Take the weights into the average, if there was an update, with what callbacks set."""
+        n_averaged, rest = divmod(self.n_updates_ - 1, self.step_)
+        if self.due_ and rest == 0:
+            share = (self.decay + 1) / (n_averaged + 1 + self.decay)
+            torch._foreach_lerp_(self.others_, self.trained_, share)
+        self.due_ = False
 
     def on_epoch_begin(self, net, **kwargs):
         self.take_changes()

@@ -14,7 +14,7 @@ from .._signatures import parameters_of
 from ..losses import LOSSES, SetLoss
 from ..losses._base import check_loss, reduce_loss
 from ._sized import SizedLoss
-from ._state import plain_values, put_plain_values
+from ._state import plain_tensors, plain_values, put_buffer, put_plain_values
 
 #: Criteria that compare scores with indicators one by one.
 INDICATOR_CRITERIA = (
@@ -75,13 +75,19 @@ def trained_by(criterion):
 class _Values(NamedTuple):
     """What the parts of a loss hold beside parameters."""
 
-    buffers: dict
+    tensors: dict
     plain: dict
 
 
 def _values_of(module):
-    buffers = {name: buffer.clone().cpu() for name, buffer in module.named_buffers()}
-    return _Values(buffers, plain_values(module))
+    tensors = {name: value.clone().cpu() for name, value in _tensors(module).items()}
+    return _Values(tensors, plain_values(module))
+
+
+def _tensors(module):
+    """Return the buffers of a module, and the tensors among the attributes of its parts."""
+    tensors = dict(module.named_buffers()) | dict(plain_tensors(module))
+    return {name: value.detach() for name, value in tensors.items()}
 
 
 class CriterionAdapter(nn.Module):
@@ -271,24 +277,28 @@ def take_learned(criterion, old):
 
 
 def _take_values(criterion, old):
-    """Take over the buffers and numbers of a criterion that started with those of this one."""
+    """Take over the tensors and numbers of a criterion that started with those of this one."""
     now, then = (getattr(part, "_start", None) for part in (criterion, old))
     if now is None or then is None:
         return
-    learned = dict(old.named_buffers())
-    for name, start in now.buffers.items():
-        known = name in then.buffers and name in learned
-        # Those of a network that was copied on a GPU are there, too.
-        unchanged = known and torch.equal(then.buffers[name].to(start.device), start)
-        if unchanged and learned[name].shape == start.shape:
-            criterion.get_buffer(name).copy_(learned[name])
-    # A number may be set for the first time in training.
+    # A tensor, as a number, may be set for the first time in training.
+    for name, learned in _tensors(old).items():
+        if _equal(now.tensors.get(name), then.tensors.get(name)):
+            put_buffer(criterion, name, learned.clone())
     counted = {
         name: value
         for name, value in plain_values(old).items()
         if now.plain.get(name, now) == then.plain.get(name, now)
     }
     put_plain_values(criterion, counted)
+
+
+def _equal(start, other):
+    """Return whether two tensors, or None, are the same."""
+    if start is None or other is None:
+        return start is other
+    # Those of a network that was copied on a GPU are there, too.
+    return start.shape == other.shape and torch.equal(other.to(start.device), start)
 
 
 def _check_targets(name, loss, targets):

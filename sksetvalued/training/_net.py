@@ -17,6 +17,7 @@ from skorch.callbacks import Callback, EpochScoring, LRScheduler
 from skorch.exceptions import SkorchException
 from torch.nn import Embedding
 
+from .._signatures import parameters_of
 from ..inputs import NamedTensors, moved
 from ..losses._base import check_loss
 from ..networks import Network
@@ -454,14 +455,21 @@ class SetNet(NeuralNet):
             if self._hooks["on_batch_end"]:
                 self._record_batch(prefix, losses[-1].item(), sizes[-1])
                 self.notify("on_batch_end", batch=batch, training=training, **step)
+            if training:
+                self._average()
         if training:
             self._update_by_held(batch)  # of batches that are fewer than a group
+            self._average()
         if training and self._processes is not None:
             self._processes.average_statistics(self.module_)
             self._processes.agree(self.module_, self.criterion_)
         if training and self._averages:
             self._show_averages()
         self._record_epoch(prefix, losses, sizes, masses, time.perf_counter() - start)
+
+    def _average(self):
+        for average in self._averages:
+            average.average()
 
     def _show_averages(self):
         for average in self._averages:
@@ -574,8 +582,9 @@ class SetNet(NeuralNet):
     def continue_from(self, net):
         """Take over the history of a net around the same module, and what its optimizer knows.
 
-        The optimizer goes on where it is of the same class; rates and the like are those of now.
-        It gets copies: the net of before stays as it is, in case that this training fails.
+        The optimizer goes on where it is of the same class, with what it counts for a group of
+        parameters, too; rates and the like, which it was made with, are those of now. It gets
+        copies: the net of before stays as it is, in case that this training fails.
         """
         self.history = copy.copy(net.history)
         if torch_class(type(self.optimizer_)) is torch_class(type(net.optimizer_)):
@@ -590,6 +599,16 @@ class SetNet(NeuralNet):
             for parameter in self._updated():
                 if parameter in known:
                     self.optimizer_.state[parameter] = _copied(known[parameter])
+            self._go_on_counting(net.optimizer_.param_groups)
+
+    def _go_on_counting(self, olds):
+        """Take over what an optimizer itself keeps in groups of as many parameters."""
+        groups, given = self.optimizer_.param_groups, parameters_of(type(self.optimizer_))
+        if [len(group["params"]) for group in groups] != [len(old["params"]) for old in olds]:
+            return
+        for group, old in zip(groups, olds, strict=True):
+            kept = group.keys() & old.keys() - {"params", *given}
+            group.update(_copied({name: old[name] for name in kept}))
 
     def take_optimizer_state(self, known):
         """Take over what an optimizer of the same class knew.

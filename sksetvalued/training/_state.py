@@ -1,5 +1,6 @@
 """The state of a training between two epochs: taken from a net, and put back into another."""
 
+import copy
 import inspect
 import random
 from collections import deque
@@ -52,8 +53,8 @@ class KeepState(Callback):
     def on_train_begin(self, net, **kwargs):
         self.n_epochs_ = self.n_epochs
         self._starts = {name: _start(callback) for name, callback in self._others(net)}
-        self._passing = {name: _versions(module) for name, module in _modules(net)}
-        self._plain = {name: plain_values(module) for name, module in _modules(net)}
+        self._passing = {name: _versions(module) for name, module in modules_of(net)}
+        self._plain = {name: plain_values(module) for name, module in modules_of(net)}
         if self.checkpoint.state is not None:
             try:
                 self._put(net, self.checkpoint.state)
@@ -75,13 +76,13 @@ class KeepState(Callback):
         return {
             "n_epochs": self.n_epochs_,
             "history": list(net.history),
-            "modules": {name: module.state_dict() for name, module in _modules(net)},
+            "modules": {name: module.state_dict() for name, module in modules_of(net)},
             "passing": {
-                name: _changed(module, self._passing[name]) for name, module in _modules(net)
+                name: _changed(module, self._passing[name]) for name, module in modules_of(net)
             },
             "plain": {
                 name: _others(plain_values(module), self._plain[name])
-                for name, module in _modules(net)
+                for name, module in modules_of(net)
             },
             "frozen": [n for n, p in _parameters(net) if not p.requires_grad],
             "optimizer": _of_optimizer(net.optimizer_),
@@ -95,7 +96,7 @@ class KeepState(Callback):
         }
 
     def _put(self, net, state):
-        for name, module in _modules(net):
+        for name, module in modules_of(net):
             passing = {key: value.to(net.device) for key, value in state["passing"][name].items()}
             _check_plain(module, state["plain"][name])
             put_state(module, state["modules"][name], passing, state["plain"][name])
@@ -113,6 +114,17 @@ class KeepState(Callback):
         net.history = History(state["history"])
 
 
+def state_of(module):
+    """Return copies of what a module holds, for `put_state`."""
+    # Of other buffers outside the state dict a checkpoint, too, keeps none.
+    passing = passing_buffers(module).items()
+    return {
+        "state": copy.deepcopy(module.state_dict()),
+        "passing": {name: value.detach().clone() for name, value in passing if is_plain(value)},
+        "plain": plain_values(module),
+    }
+
+
 def put_state(module, state, passing, plain):
     """Put back what a module held: its state dict, the tensors outside of it, plain values."""
     # The one of the module knows versions of its parts, which plain values do not.
@@ -124,7 +136,7 @@ def put_state(module, state, passing, plain):
     put_plain_values(module, plain)
 
 
-def _modules(net):
+def modules_of(net):
     """Return the network and the loss, as they were before they were compiled."""
     return [("module", net.bare_module), ("criterion", net.bare_criterion)]
 
@@ -185,7 +197,8 @@ def put_buffer(module, key, value):
     elif _may_be_tensor(part, name):
         vars(part)[name] = value
     else:
-        part.register_buffer(name, value, persistent=False)
+        persistent = name in part._buffers and name not in part._non_persistent_buffers_set
+        part.register_buffer(name, value, persistent=persistent)
 
 
 def _has_room(tensor):
@@ -242,14 +255,14 @@ def _check_plain(module, values):
 
 
 def _parameters(net):
-    for name, module in _modules(net):
+    for name, module in modules_of(net):
         for key, parameter in module.named_parameters():
             yield f"{name}.{key}", parameter
 
 
 def generators_of(net):
     """Yield the generators that parts of the network and of the loss own."""
-    for name, module in _modules(net):
+    for name, module in modules_of(net):
         for key, own in own_generators(module).items():
             yield f"{name}.{key}", own
 
