@@ -13,7 +13,7 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from sksetvalued import AverageKClassifier, PlugInClassifier, TopKClassifier, load, save
 from sksetvalued.estimators._unsmooth import unsmoothed
-from sksetvalued.losses import CrossEntropyLoss
+from sksetvalued.losses import CrossEntropyLoss, LogitAdjustedLoss
 from sksetvalued.rules import AverageError, AverageK, PointwiseError, TopK
 from sksetvalued.training._criterion import CriterionAdapter
 
@@ -239,3 +239,34 @@ def test_class_weights_are_weights_of_samples_and_never_counts(tmp_path):
         save(model, tmp_path / "model")
         sets = load(tmp_path / "model").predict_set(X)
         np.testing.assert_array_equal(sets, model.predict_set(X))
+
+
+@pytest.mark.parametrize(
+    ("params", "named"),
+    [
+        ({"loss": "logit_adjusted", "loss_params": {"class_counts": [1, 1, 8]}}, "class_counts"),
+        ({"loss": LogitAdjustedLoss([1, 1, 8])}, "class_counts"),
+        (
+            {"cross_entropy": 1, "label_smoothing": 0.2, "loss_params": {"prior": [1, 2, 7]}},
+            "prior",
+        ),
+        # What is not taken back may be anything.
+        (
+            {"cross_entropy": 0.5, "label_smoothing": 0.2, "loss_params": {"prior": [1, 2, 7]}},
+            None,
+        ),
+        ({"loss": "ldam", "loss_params": {"class_counts": [1, 1, 8]}}, None),
+        ({"loss": "logit_adjusted"}, None),
+        ({"loss": LogitAdjustedLoss([8, 6, 5])}, None),
+    ],
+)
+def test_shares_of_a_loss_that_are_not_those_of_training_are_warned_of(params, named):
+    rng = np.random.default_rng(0)
+    y = np.repeat(list("abc"), [32, 24, 20])
+    X = rng.normal(size=(len(y), 4)) + 3 * (y[:, None] == np.array(list("abcd")))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        TopKClassifier(1, max_epochs=2, random_state=0, **params).fit(X, y)
+    told = [str(one.message) for one in caught if "in training. What the loss" in str(one.message)]
+    assert len(told) == (named is not None)
+    assert all(f"was given a {named} by which class" in text for text in told)

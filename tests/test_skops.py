@@ -220,6 +220,7 @@ def test_scorers_come_back_with_what_they_request(scorer):
         {"_params": {}},
         {"_params": {"k": 0, "average": "micro"}},
         {"_params": {"k": 2, "average": print}},
+        {"_params": {"k": object.__new__(PlugInClassifier), "average": "micro"}},
         {"_params": {"k": 2, "average": "micro", "labels": [1]}},
         {"_params": {"k": 2, "average": "micro"}, "_score": print},
         {"_params": {"k": 2, "average": "micro"}, "_sample_weight_request": print},

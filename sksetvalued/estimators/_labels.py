@@ -38,6 +38,8 @@ from ._unsmooth import unsmoothed
 
 #: Pieces of fewer samples set a threshold that is warned of.
 FEWEST_IN_PIECE = 50
+#: Shares of a class by a loss and in training that differ by a larger factor are warned of.
+MOST_APART = 1.5
 #: Of the parameters of the losses that mix others.
 MIXTURE_CONSTRAINTS = {
     "cross_entropy": [Interval(Real, 0, 1, closed="both"), None],
@@ -322,6 +324,33 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, AccuracyMixin, DeepEstim
             "k": min(self.k, len(self.classes_) - 1),
             "class_counts": self._positive_counts,
         }
+
+    def _checked_criterion(self, train, resume, generator):
+        criterion = super()._checked_criterion(train, resume, generator)
+        smoothed = criterion.label_smoothing and criterion.smoothed_towards == "prior"
+        for name, used in (("class_counts", criterion.prior_exponent != 1), ("prior", smoothed)):
+            if used:
+                counts = getattr(training.trained_by(criterion), name, None)
+                self._warn_of_other_shares(name, counts)
+        return criterion
+
+    def _warn_of_other_shares(self, name, counts):
+        """Warn where a loss was given other shares of the classes than those of the data."""
+        if not torch.is_tensor(counts) or len(counts) != len(self._prior):
+            return
+        share = counts.cpu().double().numpy() / float(counts.sum())
+        with np.errstate(divide="ignore"):
+            ratio = np.abs(np.log(share / self._prior))
+        if ratio.max() > np.log(MOST_APART):
+            worst = ratio.argmax()
+            warn_caller(
+                f"loss={self.loss!r} was given a {name} by which class "
+                f"{plain_labels(self.classes_[worst : worst + 1])[0]!r} has a share of "
+                f"{share[worst]:.2g}, where it has {self._prior[worst]:.2g} in training. What the "
+                "loss does with these shares is taken back by those of training, so that "
+                "probabilities, and sets that compare samples or divide by the prior, are off: "
+                f"leave {name} out, which the estimator gives.",
+            )
 
     def _rule(self):
         """Return the rule that the parameters describe, not fitted."""

@@ -1,5 +1,7 @@
 """Scorers: callables (estimator, X, y) for ``scoring=``, for any classifier."""
 
+from numbers import Real
+
 from sklearn import get_config
 from sklearn.utils.metadata_routing import MetadataRequest
 
@@ -32,7 +34,9 @@ class SetScorer:
         """Take the state that a file holds, which may be forged."""
         parts = dict(state) if isinstance(state, dict) else {}
         params, request = parts.pop("_params", None), parts.pop("_sample_weight_request", None)
-        if parts or not isinstance(params, dict) or not isinstance(request, str | bool | None):
+        known = isinstance(params, dict) and isinstance(request, str | bool | None)
+        # Of a forged object not even the name can be told.
+        if parts or not known or not all(isinstance(v, str | Real) for v in params.values()):
             raise ValueError(f"the state of a {self._name} is malformed.")
         try:
             self.__init__(**params)
