@@ -372,3 +372,10 @@ def test_a_curve_of_one_size_is_seen():
     display = CoverageSizeDisplay.from_predictions([0, 1, 2], np.ones((3, 3)))
     assert len(display.average_sizes) == 1
     assert display.lines_[0].get_marker() == "o"
+
+
+def test_the_error_of_a_mean_size_is_that_of_a_sample():
+    sizes = np.array([3, 1, 2, 1, 2, 1])
+    y_set = np.arange(3) < sizes[:, None]
+    rows = SetReport.from_predictions([0, 0, 0, 1, 1, 2], y_set).rows
+    assert rows[0]["size_error"] == pytest.approx(sizes.std(ddof=1) / np.sqrt(6))

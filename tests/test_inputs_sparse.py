@@ -578,3 +578,11 @@ def test_rows_of_no_weight_do_not_say_what_words_are():
     heavy = np.where(np.arange(100) < 50, 10, 1)
     assert not clone(clf).fit(X, y, sample_weight=heavy)._of_words
     assert not clone(clf).fit(X[np.arange(100).repeat(heavy)], y.repeat(heavy))._of_words
+
+
+def test_wide_sparse_rows_have_a_norm_of_about_one():
+    rng = np.random.default_rng(0)
+    X = sp.random_array((200, 300), density=0.1, rng=0, format="csr")
+    X.data[:] = rng.choice([-1.0, 1.0], X.nnz)
+    scaled = X / np.asarray(SparseInputs(X).statistics().scale)
+    assert np.sqrt(scaled.power(2).sum(1).mean()) == pytest.approx(1, abs=0.1)

@@ -207,3 +207,19 @@ def test_a_class_without_a_share_may_score_minus_infinity():
     torch.testing.assert_close(loss, known)
     gradients = (torch.autograd.grad(one, scores)[0] for one in (loss, known))
     torch.testing.assert_close(*gradients)
+
+
+def test_smoothing_counts_as_much_as_the_cross_entropy():
+    torch.manual_seed(0)
+    scores, target = (torch.randn(6, 4), torch.randn(6, 4)), torch.arange(6) % 4
+
+    def added(weight):
+        whole, plain = (
+            AverageKMixtureLoss(
+                2, cross_entropy=weight, label_smoothing=share, prior=[1, 2, 3, 4], generator=0
+            )(scores, target)
+            for share in (0.2, 0.0)
+        )
+        return whole - plain
+
+    torch.testing.assert_close(added(0.5), 0.5 * added(1.0))

@@ -269,3 +269,19 @@ def test_a_head_that_a_criterion_declares_is_asked_for():
     pair.head = "two_head"
     clf = TopKClassifier(**QUICK, loss=pair).fit(X, y)
     assert type(clf.net_.module_.head).__name__ == "TwoHead"
+
+
+# -- what the estimator gives ---------------------------------------------------------------
+
+
+def test_losses_of_whole_ranks_get_the_nearest_one():
+    clf = AverageKClassifier(**{**QUICK, "k": 2.7}, loss="calibrated_hinge").fit(X, y)
+    assert clf.net_.bare_criterion.k == 3
+
+
+def test_a_generator_given_to_a_loss_is_not_drawn_from():
+    generator = torch.Generator().manual_seed(0)
+    before = generator.get_state()
+    params = {"loss": "noised_hinge", "loss_params": {"generator": generator}}
+    TopKClassifier(**QUICK, **params).fit(X, y)
+    assert torch.equal(generator.get_state(), before)

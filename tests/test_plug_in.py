@@ -1165,3 +1165,10 @@ def test_scores_that_are_called_probabilities_are_refused_where_samples_are_comp
     assert ranked.predict_set(rows)[range(150), net.predict(rows)].all()
     net.set_params(predict_nonlinearity=functools.partial(torch.softmax, dim=-1))
     assert plug_in.fit(rows, y).predict_set(rows).sum(1).mean() == pytest.approx(1.5, abs=0.02)
+
+
+def test_a_class_that_a_fold_lacks_is_below_all_its_margins():
+    X, y = load_iris(return_X_y=True)
+    clf = PlugInClassifier(RidgeClassifier(), AverageK(1)).fit(X, y)
+    lacks = RidgeClassifier().fit(X[y < 2], y[y < 2])
+    assert (clf._scores_of_all_classes(lacks, X)[:, 2] == -np.inf).all()

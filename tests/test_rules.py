@@ -814,3 +814,22 @@ def test_sizes_may_be_numbers_of_few_bits():
 def test_a_prior_that_no_probability_can_be_divided_by_is_refused():
     with pytest.raises(ValueError, match=r"prior must be .* double precision.*columns \[0\]"):
         AverageK(1, objective="macro", prior=[5e-324, 0.5, 0.5]).fit(np.ones((9, 3)) / 3)
+
+
+def test_sizes_that_vary_anew_are_no_drift():
+    rng = np.random.default_rng(0)
+    scores = np.zeros((500, 30))
+    scores[:, 0] = 1 + rng.random(500)
+    rule, new = AverageK(1).fit(scores), scores[:50].copy()
+    new[0] = 2  # the one set of all classes
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rule.predict_set(new)
+
+
+def test_no_network_is_allowed_to_be_many_times_surer_than_those_of_folds(monkeypatch):
+    scores, aims = np.random.default_rng(0).random((40, 9)), []
+    rule = AverageK(1.5)._begin_for_another(9).partial_fit(scores)
+    monkeypatch.setattr(rule, "_aim_at", aims.append)
+    rule._allow_for(9.0, 1.5)
+    assert aims == [pytest.approx(1.5 * 2 / 3)]

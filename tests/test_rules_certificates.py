@@ -240,3 +240,9 @@ def test_scores_that_do_not_compare_between_samples_are_told_by_their_empty_sets
         warnings.simplefilter("error")
         AverageK(k).fit(proba)
         AverageK(k, min_size=1).fit(margins)
+
+
+def test_a_largest_size_beyond_all_classes_costs_nothing():
+    scores = np.random.default_rng(0).dirichlet(np.ones(4), 50)
+    whole = AverageK(2, finite_sample=True).fit(scores).threshold_
+    assert AverageK(2, max_size=99, finite_sample=True).fit(scores).threshold_ == whole

@@ -30,6 +30,7 @@ from skorch.callbacks import Callback
 
 import sksetvalued
 from sksetvalued import SparseTopClassifier, TopKClassifier, cross_val_predict_set
+from sksetvalued.deploy import to_torch
 from sksetvalued.estimators import _deep
 from sksetvalued.estimators._marginals import label_proba, label_rank
 from sksetvalued.estimators._sparse_top import top_labels
@@ -538,6 +539,15 @@ class TestOneThreshold:
         rank = label_rank(scores, 5 * rng.normal(size=(200, 7)), by)
         ordered = np.take_along_axis(rank, scores.argsort(1), 1)
         assert (np.diff(ordered, axis=1) > 0).all()
+
+    def test_graphs_break_ties_alike(self):
+        rng = np.random.default_rng(0)
+        X, Y = rng.normal(size=(120, 4)), rng.integers(0, 2, (120, 6))
+        clf = SparseTopClassifier(size="threshold", max_epochs=1, random_state=0).fit(X, Y)
+        scores, sizes = 9 * rng.normal(size=(5, 6)), rng.normal(size=(5, clf.largest_size_ + 1))
+        found = to_torch(clf).sets.rank(torch.from_numpy(scores), torch.from_numpy(sizes))
+        expected = label_rank(scores, sizes, "probabilities")
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
     @pytest.mark.parametrize("loss", ["sparse_top", "sparsemax"])
     def test_is_kept_in_files_and_parts(self, data, loss, tmp_path):
@@ -1279,3 +1289,10 @@ def test_larger_sets_than_those_of_the_first_fit_are_warned_of(data):
     clf = quick(max_epochs=1, warm_start=True).fit(X, [{0}, {1}] * 30)
     with pytest.warns(UserWarning, match="has 2 labels, but at most 1 are predicted.*fit anew"):
         clf.fit(X, [{0, 1}] * 60)
+
+
+def test_two_classes_of_bce_share_the_log_odds():
+    X, y = make_blobs(120, centers=2, n_features=4, cluster_std=4, random_state=0)
+    clf = SparseTopClassifier(loss="bce", max_epochs=20, random_state=0).fit(X, y)
+    odds = np.exp(clf.decision_function(X) / 2)
+    np.testing.assert_allclose(clf.predict_proba(X)[:, 1], odds / (1 + odds), rtol=1e-5)

@@ -1626,3 +1626,8 @@ def test_arguments_of_optimizers_that_clash_are_named(given, said, data):
     net_params = {f"optimizer__{name}": value for name, value in given.items()}
     with pytest.raises(ValueError, match=f"^net_params=.*{said}"):
         classifier(optimizer="sgd", net_params=net_params).fit(*data)
+
+
+def test_an_epoch_as_good_as_one_before_is_not_the_best(data):
+    clf = classifier(validation_fraction=0.2, lr=1e-12).fit(*data)
+    assert clf.history_[:, "valid_top_k_accuracy_best"] == [True, False, False, False]
