@@ -143,7 +143,8 @@ def merge_parts(model, parts):
     Raises
     ------
     ValueError
-        If there are no parts, they are of another model, or do not fit together.
+        If there are no parts, they are of a model of other classes, prior or rule, or do not fit
+        together. Of parts of an older model that has the same, nothing can be told.
 
     Examples
     --------

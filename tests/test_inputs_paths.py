@@ -219,6 +219,14 @@ class TestErrors:
             clf.fit(paths, y)
         assert not hasattr(clf, "net_")
 
+    def test_a_file_that_its_reader_gives_up_on_is_named(self, paths, monkeypatch):
+        def give_up(path):
+            raise RuntimeError("Failed to decode image")  # as that of AVIF does
+
+        monkeypatch.setattr(Image, "open", give_up)
+        with pytest.raises(ValueError, match=r"The image '.*' cannot be read: Failed to decode"):
+            TopKClassifier(1, max_epochs=1).fit(paths, np.arange(len(paths)) % 2)
+
     def test_a_file_that_is_no_image_is_named(self, folder):
         (folder / "x.png").write_text("not an image")
         with pytest.raises(ValueError, match=r"x\.png' is not an image"):

@@ -819,6 +819,13 @@ class TestEncoding:
         np.testing.assert_array_equal(again, values)
         assert again.dtype.newbyteorder("=") == values.dtype.newbyteorder("=") or not values.size
 
+    def test_arrays_keep_the_order_by_which_products_round(self):
+        values = np.arange(6.0).reshape(2, 3)
+        for kept in (values, np.asfortranarray(values), values[:, ::2], values.T):
+            again = there_and_back(kept)
+            np.testing.assert_array_equal(again, kept)
+            assert again.flags.f_contiguous == (kept.flags.f_contiguous)
+
     @pytest.mark.parametrize(
         "value",
         [
@@ -845,6 +852,8 @@ class TestEncoding:
             {"array": {"dtype": "<i8", "shape": [3], "bytes": "eight"}},
             {"array": {"dtype": "<i8", "shape": [True], "bytes": "eight"}},
             {"array": {"dtype": "<f4", "shape": [2], "bytes": "floats"}},
+            {"array": {"dtype": "<f4", "shape": [2], "bytes": "eight", "order": "K"}},
+            {"array": {"dtype": "<f4", "shape": [2], "bytes": "eight", "order": ["F"]}},
             {"tensor": "absent"},
             {"tensor": ["absent"]},
             {"tuple": 3},

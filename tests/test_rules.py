@@ -1,5 +1,6 @@
 """Rules against brute force, their certificates, streams and bad input."""
 
+import copy
 import pickle
 import tracemalloc
 import warnings
@@ -13,6 +14,7 @@ from sklearn.exceptions import NotFittedError
 
 from sksetvalued import _average_size, _masks
 from sksetvalued.datasets import make_ambiguous_classification
+from sksetvalued.estimators._describe import describe_rule
 from sksetvalued.metrics import average_k_threshold, top_k_accuracy_score
 from sksetvalued.rules import AverageError, AverageK, PointwiseError, TopK
 
@@ -825,6 +827,22 @@ def test_sizes_that_vary_anew_are_no_drift():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         rule.predict_set(new)
+
+
+def test_sizes_far_from_those_expected_are_told_again_of_copies():
+    rng = np.random.default_rng(0)
+    rule, far = AverageK(2).fit(rng.dirichlet(np.ones(10), 500)), np.full((500, 10), 0.1)
+    far += rng.random(far.shape) / 1e3
+    with pytest.warns(UserWarning, match="where 2 with a standard error"):
+        rule.predict_set(far)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rule.predict_set(far)
+    written = describe_rule(rule, {})["fitted"]["_drift_said"]
+    assert written is False
+    for again in (copy.deepcopy(rule), pickle.loads(pickle.dumps(rule))):
+        with pytest.warns(UserWarning, match="where 2 with a standard error"):
+            again.predict_set(far)
 
 
 def test_no_network_is_allowed_to_be_many_times_surer_than_those_of_folds(monkeypatch):

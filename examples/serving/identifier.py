@@ -45,6 +45,6 @@ def read(file):
         image.load()
         if image.mode.startswith(("I", "F")):
             raise OSError("it has more than 8 bits a channel")
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+    except (OSError, RuntimeError, SyntaxError, Image.DecompressionBombError) as error:
         raise ValueError(f"this is not an image that can be read: {error}") from error
     return image

@@ -20,7 +20,9 @@ def main():
     options = parser.parse_args()
     identifier = Identifier(options.model)
     paths = sorted(p for p in options.folder.rglob("*") if p.suffix.lower() in SUFFIXES)
-    with open(options.csv, "w", newline="") as file, tqdm(total=len(paths), unit="image") as bar:
+    # Names of files may be of bytes that are no text.
+    text = {"encoding": "utf-8", "errors": "surrogateescape", "newline": ""}
+    with open(options.csv, "w", **text) as file, tqdm(total=len(paths), unit="image") as bar:
         table = csv.writer(file)
         table.writerow(["path", "species", "probabilities", "error"])
         for start in range(0, len(paths), options.batch_size):

@@ -237,7 +237,8 @@ def describe_rule(rule, tensors):
     if rule is None:
         return None
     params = rule.get_params(deep=False)
-    fitted = {k: v for k, v in vars(rule).items() if k not in params}
+    state = rule.__getstate__()
+    fitted = {name: state[name] for name in vars(rule) if name not in params}
     return {
         "rule": type(rule).__name__,
         "params": _encode_fitted(

@@ -96,9 +96,12 @@ def _encode_array(array, tensors, name):
     dtype = array.dtype.newbyteorder("<")
     if dtype.str not in DTYPES:
         raise NotEncodable(f"an array of dtype {array.dtype}, {name}")
-    data = np.frombuffer(array.astype(dtype).tobytes(), np.uint8).copy()
+    # By which libraries of linear algebra round.
+    by_columns = array.flags.f_contiguous and not array.flags.c_contiguous
+    order = {"order": "F"} if by_columns else {}
+    data = np.frombuffer(array.astype(dtype).tobytes(**order), np.uint8).copy()
     tensors[name] = torch.from_numpy(data)
-    return {"array": {"dtype": dtype.str, "shape": shape, "bytes": name}}
+    return {"array": {"dtype": dtype.str, "shape": shape, "bytes": name, **order}}
 
 
 class Budget:
@@ -182,7 +185,10 @@ class Decoder:
             raise ValueError(f"an array whose bytes are {data.dtype}")
         self.budget.spend(data.nbytes, f"an array of {data.nbytes} bytes")
         array = data.numpy().reshape(-1).copy().view(content["dtype"])
-        return array.reshape(_checked_shape(content["shape"]))
+        order = content.get("order", "C")
+        if order not in ("C", "F"):
+            raise ValueError(f"an array of the order {str(order)[:20]!r}")
+        return array.reshape(_checked_shape(content["shape"]), order=order)
 
     def _strings(self, content):
         data, shape = content["data"], _checked_shape(content["shape"])

@@ -8,6 +8,8 @@ from ._base import TEXTS_REMEDY
 from ._transforms import SampleInputs, upright
 
 N_PATHS_SHOWN = 3
+#: What readers of images raise, by format.
+UNREADABLE = OSError, RuntimeError, SyntaxError, ValueError
 
 
 class PathInputs(SampleInputs):
@@ -59,7 +61,7 @@ class PathInputs(SampleInputs):
             raise FileNotFoundError(f"The image {path!r} was removed.") from None
         except Image.UnidentifiedImageError as error:
             raise ValueError(f"The file {path!r} is not an image that PIL can read.") from error
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        except (*UNREADABLE, Image.DecompressionBombError) as error:
             raise ValueError(f"The image {path!r} cannot be read: {error}.") from error
 
 

@@ -394,8 +394,13 @@ class AverageK(SetRule):
         self._solve()
         return self._moments[2]
 
+    def __getstate__(self):
+        # A copy, as in a file, has told nobody.
+        told = {"_drift_said": False} if "_drift_said" in vars(self) else {}
+        return super().__getstate__() | told
+
     def _check_sizes(self, sizes):
-        """Warn, once after a calibration, of sizes that are far from those of the calibration."""
+        """Warn of sizes far from those of the calibration, once after this or a copy."""
         n = len(sizes)
         if self._drift_said or n < FEWEST_COMPARED or self.n_samples_seen_ < FEWEST_COMPARED:
             return
