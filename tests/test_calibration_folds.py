@@ -270,3 +270,14 @@ def test_losses_with_counts_know_the_classes_that_a_fold_holds_out():
     X, y = np.arange(41.0)[:, None], np.r_[np.repeat([0, 1], 20), 2]
     params = {"loss": "logit_adjusted", "max_epochs": 1, "calibration_folds": 3}
     assert classifier(**params).fit(X, y).classes_.tolist() == [0, 1, 2]
+
+
+def test_a_share_for_the_length_is_told_to_be_without_effect_beside_folds():
+    with pytest.warns(UserWarning, match=r"validation_fraction=0\.5 has no effect"):
+        told = classifier(validation_fraction=0.5, patience=3).fit(X, Y)
+    plain = classifier(patience=3).fit(X, Y)
+    np.testing.assert_array_equal(told.decision_function(X), plain.decision_function(X))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="validation_fraction")
+        classifier(validation_fraction=0.5, max_epochs=2).fit(X, Y)
+        classifier(validation_fraction=0.5, calibration_folds=None, patience=3).fit(X, Y)

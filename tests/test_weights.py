@@ -96,3 +96,10 @@ def test_classes_in_every_set_are_told_whatever_samples_of_weight_zero_score():
     weight = np.append(np.ones(40), 0)
     with pytest.warns(UserWarning, match="in every set"):
         AverageError(0.1).fit(scores, np.zeros(41, dtype=int), sample_weight=weight)
+
+
+def test_small_weights_silence_no_warning():
+    tied = np.full((300, 6), 1 / 6)
+    for weight in (None, np.full(300, 1 / 300)):
+        with pytest.warns(UserWarning, match="many scores are equal"):
+            AverageK(2).fit(tied, sample_weight=weight)

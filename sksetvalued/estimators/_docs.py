@@ -69,8 +69,9 @@ lr_schedule : None, str, sequence of int, dict or callable, default="auto"
     ``MultiStepLR``; a callable maps the optimizer to a torch scheduler. An ``LRScheduler``
     among the callbacks takes the place of "auto".
 validation_fraction : float in (0, 1), default=None
-    Share of each class held out to monitor the training; the best epoch is kept. A class of one
-    sample is trained on. Where `max_epochs` is found, it is the share held out for that.
+    Share of each class held out to monitor the training; the best epoch is kept, of equal ones
+    the last. A class of one sample is trained on. Where `max_epochs` is found, it is the share
+    held out for that, unless the first of several folds (`calibration_folds`) is.
 monitor : str or callable, default="auto"
     What to select the epoch by: "auto" is the metric that matches the estimator, "valid_loss"
     the loss; a function ``(y_true, y_score) -> float`` gets class indices (the indicator of the

@@ -111,6 +111,12 @@ class LabelLength(SearchedLength):
             fraction = self.validation_fraction or training.HELD_OUT
             splits = [split_per_class(target[train], fraction, random_state)]
         else:
+            if self.validation_fraction is not None:
+                warn_caller(
+                    f"validation_fraction={self.validation_fraction} has no effect where "
+                    "max_epochs='auto' is found on the first of the folds that set the threshold: "
+                    "leave it None, or set calibration_folds=None or max_epochs.",
+                )
             splits = folds_per_class(target[train], n_folds, random_state)
         folds = [(train[kept], train[out]) for kept, out in splits if len(out)]
         epochs, seen, known, warned, searched = None, None, (), False, None

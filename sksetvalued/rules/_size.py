@@ -299,7 +299,7 @@ class AverageK(SetRule):
         self._threshold = self._selector.threshold()
         *moments, empty = self._selector.size_moments(self._threshold)
         self._moments = tuple(moments)
-        n = int(self._selector.weight_seen)
+        n = self._selector.rows_seen
         if self._threshold == inf:
             warn_caller(
                 f"{n} calibration samples are too few for k={self.k} "

@@ -254,7 +254,7 @@ FIRST_BATCHES = 20
 
 
 class BestEpoch(Callback):
-    """Keep the weights of the epoch with the best score, and stop when it no longer improves.
+    """Keep the weights of the last epoch with the best score, and stop when none improves it.
 
     Parameters
     ----------
@@ -282,7 +282,7 @@ class BestEpoch(Callback):
     def on_train_begin(self, net, **kwargs):
         self.values_ = []
         self.best_ = None
-        self.best_epoch_ = None
+        self.best_epoch_ = self.improved_at_ = None
         self.states_ = None
 
     def on_epoch_end(self, net, **kwargs):
@@ -293,11 +293,15 @@ class BestEpoch(Callback):
         value = float(np.mean(self.values_))
         epoch = net.history[-1, "epoch"]
         nothing_yet = self.best_ is None or self._is_early(net, epoch)
-        if nothing_yet or value > self.best_ + self._least_gain(net):
+        improved = nothing_yet or value > self.best_ + self._least_gain(net)
+        if improved:
+            self.improved_at_ = epoch
+        elif self.patience is not None and epoch - self.improved_at_ >= self._patience(net):
+            net.exhausted_ = True
+        # Of few held-out samples many epochs are as good, of which later ones have learnt more.
+        if improved or (value == self.best_ and not isinstance(self.patience, float)):
             self.best_, self.best_epoch_ = value, epoch
             self.states_ = {name: state_of(module) for name, module in self._parts(net)}
-        elif self.patience is not None and epoch - self.best_epoch_ >= self._patience(net):
-            net.exhausted_ = True
 
     @staticmethod
     def _parts(net):
