@@ -1296,3 +1296,15 @@ def test_two_classes_of_bce_share_the_log_odds():
     clf = SparseTopClassifier(loss="bce", max_epochs=20, random_state=0).fit(X, y)
     odds = np.exp(clf.decision_function(X) / 2)
     np.testing.assert_allclose(clf.predict_proba(X)[:, 1], odds / (1 + odds), rtol=1e-5)
+
+
+@pytest.mark.parametrize("loss", ["sparse_top", "bce"])
+def test_a_training_that_taught_nothing_is_told(data, loss):
+    X, Y = data
+    with pytest.warns(ConvergenceWarning, match="learnt next to nothing: of training samples, "):
+        quick(loss=loss, lr=1e-30).fit(X, Y)
+    every = np.tile([1, 1, 0, 0], (len(X), 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        quick(loss=loss, max_epochs="auto").fit(X, Y)
+        quick(loss=loss, max_epochs=40, lr=1e-2).fit(X, every)  # nothing is left to learn

@@ -70,6 +70,7 @@ class DeepLabelSetClassifier(SearchedLength, AccuracyMixin, DeepEstimator):
             target = {"y": [y.data, y.indices, y.indptr], "sample_weight": weight}
             kept = self._begin_fit(inputs, target, resume, checkpoint)
             held = self._fit_parts(inputs, y, weight, resume, kept)
+            self._check_training(inputs, y)
             if held is not None:
                 self._calibrate_inputs(
                     inputs.subset(held), None if weight is None else weight[held]

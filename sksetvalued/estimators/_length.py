@@ -79,10 +79,26 @@ class SearchedLength:
         self._train(train, valid, None, "search")
         return None if self.net_.interrupted_ else dict(self.net_.callbacks_)["best_epoch"]
 
+    def _say_that_nothing_was_learnt(self, measured):
+        warn_caller(
+            f"The network learnt next to nothing: {measured}. Check that the rows of X and y "
+            "belong together, the features (codes of categories are no quantities: "
+            "OneHotEncoder; stored values of many orders: np.log1p), lr, max_epochs, and the "
+            "parameters of the loss.",
+            ConvergenceWarning,
+        )
+
     def _few_enough(self, rows):
         """Return held-out rows, of many classes some only, whose scores fit into memory."""
         most = max(MOST_SCORES // len(self.classes_), FEWEST_MONITORED)
         return rows[:: -(-len(rows) // most)]
+
+
+def _in_words(which, likelihood, chance):
+    return (
+        f"on {which} samples, the log-likelihood of the labels is {likelihood:.3g}, and "
+        f"{chance:.3g} by the shares of the classes"
+    )
 
 
 class LabelLength(SearchedLength):
@@ -155,7 +171,7 @@ class LabelLength(SearchedLength):
         nothing_learnt = is_named(self.monitor, "auto") and likelihood <= self._chance
         if nothing_learnt:
             chance = self._chance / NO_BETTER
-            self._say_that_nothing_was_learnt("held-out", likelihood, chance)
+            self._say_that_nothing_was_learnt(_in_words("held-out", likelihood, chance))
         return nothing_learnt
 
     def _check_training(self, inputs, target, rows):
@@ -178,17 +194,7 @@ class LabelLength(SearchedLength):
         chance = float(by_chance.mean())
         likelihood = training.calibrated_log_likelihood(target[some], log_proba)
         if likelihood <= NO_BETTER * chance:
-            self._say_that_nothing_was_learnt("training", likelihood, chance)
-
-    def _say_that_nothing_was_learnt(self, which, likelihood, chance):
-        warn_caller(
-            f"The network learnt next to nothing: on {which} samples, the log-likelihood of "
-            f"the labels is {likelihood:.3g}, and {chance:.3g} by the shares of the classes. "
-            "Check that the rows of X and y belong together, the features (codes of categories "
-            "are no quantities: OneHotEncoder; stored values of many orders: np.log1p), lr, "
-            "max_epochs, and the parameters of the loss.",
-            ConvergenceWarning,
-        )
+            self._say_that_nothing_was_learnt(_in_words("training", likelihood, chance))
 
     def _fit_held_out(
         self, inputs, target, weight, train, random_state, checkpoint, resume, n_folds

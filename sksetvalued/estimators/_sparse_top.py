@@ -31,6 +31,8 @@ MARGIN = 4.0
 #: Share of the samples that are expected, at first, to have numbers of labels that none has in the
 #: first piece of :meth:`SparseTopClassifier.partial_fit`.
 UNSEEN_SIZES = 0.02
+#: Samples by which it is seen whether anything was learnt.
+MOST_CHECKED = 1000
 
 
 def top_labels(scores, sizes):
@@ -268,6 +270,26 @@ class SparseTopClassifier(PlainState, SetsThreshold, DeepLabelSetClassifier, rul
         n_hits = np.sort(self.class_counts_)[::-1].cumsum()
         n_predicted = self._seen * np.arange(1, len(n_hits) + 1)
         return float((2 * n_hits / (n_predicted + n_hits[-1])).max())
+
+    def _check_training(self, inputs, y):
+        """Warn where scores find the labels of samples no better than their counts would."""
+        if self._form == "single" or not inputs.in_memory:
+            return
+        some = np.arange(y.shape[0])[:: -(-y.shape[0] // MOST_CHECKED)]
+        y = y[some]
+        sizes, rank = np.diff(y.indptr), np.empty(y.shape[1], dtype=int)
+        rank[np.argsort(-self.class_counts_)] = np.arange(y.shape[1])
+        chance = (rank[y.indices] < np.repeat(sizes, sizes)).sum()
+        found, start = 0, 0
+        for scores, _ in self._iter_parts(inputs.subset(some)):
+            rows = slice(start, start + len(scores))
+            found += y[rows].multiply(top_labels(scores, sizes[rows])).sum()
+            start = rows.stop
+        if found <= chance and found < y.nnz:
+            self._say_that_nothing_was_learnt(
+                f"of training samples, {found / y.nnz:.1%} of the labels are among as many of the "
+                f"largest scores, and {chance / y.nnz:.1%} among as many of the most frequent"
+            )
 
     def _by_threshold(self, scores, logits):
         """Return the mask of as many labels on average as the training samples have."""
