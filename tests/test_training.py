@@ -1631,3 +1631,12 @@ def test_arguments_of_optimizers_that_clash_are_named(given, said, data):
 def test_an_epoch_as_good_as_one_before_is_not_the_best(data):
     clf = classifier(validation_fraction=0.2, lr=1e-12).fit(*data)
     assert clf.history_[:, "valid_top_k_accuracy_best"] == [True, False, False, False]
+
+
+def test_a_training_that_diverges_names_the_rate_and_a_decay_that_turns_weights_round(data):
+    with pytest.raises(
+        ValueError, match=r"smaller rate than lr=1.0 or weight_decay=1000.0, scale"
+    ):
+        classifier(lr=1.0, weight_decay=1000.0, max_epochs=50).fit(*data)
+    with pytest.raises(ValueError, match=r"smaller rate than lr=1e\+30, scale"):
+        classifier(lr=1e30, optimizer="sgd", weight_decay=0.0).fit(*data)

@@ -510,10 +510,13 @@ class SetNet(NeuralNet):
         if self._processes is not None:
             loss, metric, seconds = self._processes.first((loss, metric, seconds))
         if prefix == "train" and not math.isfinite(loss):
-            rate = self.get_params_for("optimizer").get("lr", self.lr)
+            given = self.get_params_for("optimizer")
+            rate, decay = given.get("lr", self.lr), given.get("weight_decay", 0)
+            # By which an update shrinks weights: more than that turns them round.
+            also = f" or weight_decay={decay}" if rate * decay >= 1 else ""
             raise ValueError(
                 f"Training diverged: the loss is {loss} in epoch {len(self.history)}. Use a "
-                f"smaller rate than lr={rate}, scale the features, for example by a "
+                f"smaller rate than lr={rate}{also}, scale the features, for example by a "
                 "StandardScaler, or check the loss, and X for NaN."
             )
         self._record_best(f"{prefix}_loss", loss, -1)
