@@ -8,6 +8,7 @@ import torch
 from skorch.callbacks import Callback
 
 from sksetvalued import TopKClassifier, load, save
+from sksetvalued.deploy import to_torch
 from sksetvalued.inputs import arcsinh
 from sksetvalued.inputs._tables import ArrayInputs
 from sksetvalued.networks import ColumnStatistics, build_network
@@ -263,3 +264,29 @@ def test_a_spread_too_small_for_single_precision_makes_a_constant_column():
     assert np.isfinite(scores).all()
     X[:, 0] = X[::-1, 0]
     np.testing.assert_allclose(clf.decision_function(X), scores)
+
+
+@pytest.mark.parametrize("constant", [0.0, 20230101.0, 5e9])
+def test_columns_that_do_not_vary_are_without_effect_whatever_they_hold_later(constant, tmp_path):
+    rng = np.random.default_rng(0)
+    y = np.arange(120) % 3
+    X = np.column_stack([rng.normal(size=(120, 3)) + y[:, None], np.full(120, constant)])
+    later = X + np.array([0, 0, 0, 1e4])
+    clf = TopKClassifier(1, max_epochs=3, random_state=0).fit(X, y)
+    np.testing.assert_array_equal(clf.decision_function(later), clf.decision_function(X))
+    save(clf, tmp_path / "clf")
+    scores = load(tmp_path / "clf").decision_function(later)
+    np.testing.assert_array_equal(scores, clf.decision_function(X))
+    graph_scores = to_torch(clf)(torch.from_numpy(later))[1]
+    np.testing.assert_allclose(graph_scores, clf._predict_log_proba(X), atol=1e-5)
+
+
+def test_columns_that_may_vary_later_are_kept():
+    y = np.arange(120) % 2
+    first = np.column_stack([np.random.default_rng(0).normal(size=120), np.zeros(120)])
+    X = np.column_stack([np.zeros(120), 2.0 * y - 1])
+    pieces = TopKClassifier(1, random_state=0).partial_fit(first, y, classes=[0, 1])
+    for _ in range(20):
+        pieces.partial_fit(X, y)
+    warm = TopKClassifier(1, warm_start=True, max_epochs=20, random_state=0).fit(first, y)
+    assert pieces.score(X, y) == warm.fit(X, y).score(X, y) == 1

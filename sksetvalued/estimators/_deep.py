@@ -610,6 +610,8 @@ class DeepEstimator(TakesSamples, BaseEstimator):
             statistics = train.inputs.statistics(train.sample_weight)
         if perceptron and not (resume == "partial_fit" or self.warm_start):
             statistics = self._without_empty_columns(statistics, train.inputs)
+            if not isinstance(train, training.StreamSet):  # of which the first rows were seen
+                statistics = statistics.without_constants()
         if images:
             self._image_range = statistics[2:]
             self._compare_stages(train.inputs)

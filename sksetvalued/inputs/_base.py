@@ -48,7 +48,8 @@ class ColumnStatistics(NamedTuple):
     centre, scale : DoubleTensor of shape (n_features,)
     mean, std : DoubleTensor of shape (n_features,), optional
         Of ``arcsinh((x - centre) / scale)``. Sparse tables, most zeros of which have to stay, have
-        none: of columns with zeros the centre is zero, and they are scaled only.
+        none: of columns with zeros the centre is zero, and they are scaled only. The deviation of
+        a column without any is zero; one that is infinite leaves the column out.
     length : float, default=0.0
         What comes out has so large a sum of absolute values, in the mean of the rows; zero where
         it is not known.
@@ -69,6 +70,19 @@ class ColumnStatistics(NamedTuple):
     std: torch.Tensor | None = None
     length: float = 0.0
     columns: torch.Tensor | None = None
+
+    def without_constants(self):
+        """Return these where columns that do not vary are left out, as nothing is learnt of them.
+
+        Of weights as they were drawn, another value in a new row would make noise.
+
+        Returns
+        -------
+        statistics : ColumnStatistics
+        """
+        if self.std is None:
+            return self
+        return self._replace(std=torch.where(self.std == 0, torch.inf, self.std))
 
 
 class Inputs(ABC):

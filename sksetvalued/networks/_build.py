@@ -181,7 +181,8 @@ def _column_scale(statistics, body, with_cosines):
     scale = ColumnScale(statistics.centre, spread, statistics.columns)
     if statistics.mean is None:
         return scale
-    layers = [scale, Arcsinh(), ColumnScale(statistics.mean, statistics.std)]
+    std = torch.where(statistics.std == 0, 1.0, statistics.std)
+    layers = [scale, Arcsinh(), ColumnScale(statistics.mean, std)]
     if with_cosines:
         layers.append(WithCosines())
     if statistics.length > LONGEST:
