@@ -55,37 +55,18 @@ class _SetsOfScores(nn.Module):
         return self.rule(scores), log_proba
 
 
-class _LabelSets(nn.Module):
-    """The label sets of a multi-label classifier, by a number of labels for each sample."""
+class _RankedLabels(nn.Module):
+    """What the label sets of a multi-label classifier, and the scores beside them, are made of."""
 
     def __init__(self, model):
         super().__init__()
         self.n_classes = len(model.classes_)
-        self.size = model.size
-        if model._form == "single" and isinstance(self.size, str):
-            self.size = 1
+        self.ranked_by = "scores" if model._form == "single" else model._ranked_by
 
     def forward(self, output):
         scores, logits = output[:, : self.n_classes].double(), output[:, self.n_classes :].double()
-        if self.size != "predicted":
-            return _masks.top_k(scores, self.size), scores
-        share = torch.exp(logits - logits.amax(1, keepdim=True))
-        short = share.cumsum(1) < share.sum(1, keepdim=True) / 2
-        return _masks.top_sizes(scores, short.long().sum(1, keepdim=True)), scores
-
-
-class _LabelsAboveThreshold(nn.Module):
-    """The label sets of a multi-label classifier, by one threshold."""
-
-    def __init__(self, model):
-        super().__init__()
-        self.n_classes = len(model.classes_)
-        self.rule = rule_module(model.rule_)
-        self.ranked_by = model._ranked_by
-
-    def forward(self, output):
-        scores, logits = output[:, : self.n_classes].double(), output[:, self.n_classes :].double()
-        return self.rule(self.rank(scores, logits)), scores
+        rank = self.rank(scores, logits)
+        return self.sets(scores, logits, rank), rank
 
     def rank(self, scores, logits):
         """Do what :func:`..estimators._marginals.label_rank` does."""
@@ -99,6 +80,34 @@ class _LabelsAboveThreshold(nn.Module):
             sizes = torch.arange(share.shape[1], dtype=share.dtype, device=share.device)
             rank = (share * sizes).sum(1, keepdim=True) * _masks.project(scores, 1)
         return rank + TIE_BREAK * (scores - scores.mean(1, keepdim=True))
+
+
+class _LabelSets(_RankedLabels):
+    """The label sets of a multi-label classifier, by a number of labels for each sample."""
+
+    def __init__(self, model):
+        super().__init__(model)
+        self.size = model.size
+        if model._form == "single" and isinstance(self.size, str):
+            self.size = 1
+
+    def sets(self, scores, logits, rank):
+        if self.size != "predicted":
+            return _masks.top_k(scores, self.size)
+        share = torch.exp(logits - logits.amax(1, keepdim=True))
+        short = share.cumsum(1) < share.sum(1, keepdim=True) / 2
+        return _masks.top_sizes(scores, short.long().sum(1, keepdim=True))
+
+
+class _LabelsAboveThreshold(_RankedLabels):
+    """The label sets of a multi-label classifier, by one threshold."""
+
+    def __init__(self, model):
+        super().__init__(model)
+        self.rule = rule_module(model.rule_)
+
+    def sets(self, scores, logits, rank):
+        return self.rule(rank)
 
 
 class SetModule(nn.Module):
@@ -146,8 +155,8 @@ class SetModule(nn.Module):
         -------
         sets : BoolTensor of shape (n_samples, n_classes)
         scores : DoubleTensor of shape (n_samples, n_classes)
-            Log-probabilities; for several labels what the network gives, which compares within a
-            sample only. The likeliest class of a set is that of the largest score.
+            Log-probabilities; for several labels their scores by `decision_function`. The
+            likeliest class of a set is that of the largest score.
         """
         if self.of_bytes and X.dtype != torch.uint8:
             raise TypeError(
