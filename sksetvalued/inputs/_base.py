@@ -49,7 +49,7 @@ class ColumnStatistics(NamedTuple):
     mean, std : DoubleTensor of shape (n_features,), optional
         Of ``arcsinh((x - centre) / scale)``. Sparse tables, most zeros of which have to stay, have
         none: of columns with zeros the centre is zero, and they are scaled only. The deviation of
-        a column without any is zero; one that is infinite leaves the column out.
+        a column without any is zero; that of one to be left out is the largest number.
     length : float, default=0.0
         What comes out has so large a sum of absolute values, in the mean of the rows; zero where
         it is not known.
@@ -82,7 +82,8 @@ class ColumnStatistics(NamedTuple):
         """
         if self.std is None:
             return self
-        return self._replace(std=torch.where(self.std == 0, torch.inf, self.std))
+        largest = torch.finfo(torch.float32).max
+        return self._replace(std=torch.where(self.std == 0, largest, self.std))
 
 
 class Inputs(ABC):
