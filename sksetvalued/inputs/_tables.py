@@ -137,10 +137,10 @@ class TableInputs(Inputs):
             )
             distance = ((mean.square() + std.square()) / share_of_others).sqrt()
             std = torch.where(alike, distance / 2, std)
-        std = torch.where(std > 0, std, 0.0)  # of no others, too
-        spread = _or_one(std)
+        std = std.nan_to_num(nan=0.0)  # where no value differs from the usual one
+        width = _or_one(std)
         sizes, _ = self._mean_and_std(
-            sample_weight, lambda x: ((arcsinh((x - centre) / scale) - mean) / spread).abs()
+            sample_weight, lambda x: ((arcsinh((x - centre) / scale) - mean) / width).abs()
         )
         return ColumnStatistics(centre, scale, mean, std, sizes.sum().item())
 
