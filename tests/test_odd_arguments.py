@@ -3,6 +3,7 @@
 import datetime
 import os
 import re
+import time
 import warnings
 
 import numpy as np
@@ -397,15 +398,17 @@ def test_a_class_in_a_plug_in(cv):
 class Dying(Dataset):
     """Samples, one of which ends the worker process that reads it."""
 
-    def __init__(self, position, length=24):
+    def __init__(self, position, length=24, after=0):
         self.position = position
         self.length = length
+        self.after = after
 
     def __len__(self):
         return self.length
 
     def __getitem__(self, i):
         if i == self.position and torch.utils.data.get_worker_info() is not None:
+            time.sleep(self.after)
             os._exit(3)
         return torch.from_numpy(X[i % 24])
 
@@ -417,6 +420,24 @@ def test_a_dead_worker():
     for call in (lambda: model.predict_set(Dying(40, 80)), lambda: model.fit(Dying(9), Y)):
         with pytest.raises(RuntimeError, match=r"net_params=.*num_workers"):
             call()
+
+
+class Waiting(nn.Linear):
+    """A network that takes its time to predict, in which workers end."""
+
+    seconds = 0
+
+    def forward(self, x):
+        time.sleep(self.seconds)
+        return super().forward(x)
+
+
+def test_a_worker_that_dies_while_scores_are_computed(monkeypatch):
+    params = {"iterator_valid__num_workers": 1}
+    model = top_k(backbone=Waiting(X.shape[1], 4), net_params=params).fit(Dying(position=None), Y)
+    monkeypatch.setattr(Waiting, "seconds", 5)  # or less, as the end of a worker interrupts it
+    with pytest.raises(RuntimeError, match=r"net_params=.*num_workers"):
+        model.predict_set(Dying(40, 80, after=0.5))  # the first batch has arrived by then
 
 
 def test_a_k_of_every_class_is_told_once_where_it_is_given():

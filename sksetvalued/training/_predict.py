@@ -6,7 +6,7 @@ import torch
 
 from ..networks._network import PLAIN, made_of
 from ..networks._rows import RowLinear
-from ._data import TrainingSet, count_batches, make_batches, moved
+from ._data import TrainingSet, count_batches, dead_workers_named, make_batches, moved
 from ._setup import params_for_predictions
 
 
@@ -45,12 +45,13 @@ def iter_outputs(net, inputs, batch_size, double=False, processes=None, net_para
         params["num_workers"] = min(params["num_workers"], n_batches) if n_batches > 1 else 0
     generator = torch.Generator().manual_seed(0)
     batches = make_batches(dataset, batch_size, generator, **params)
-    for x, (target, _, _) in batches:
-        with without_gradients():
-            scores = _scores(net, module, criterion, moved(x, net.device), inputs)
-            if processes is not None:
-                scores = processes.whole(scores, len(target))
-        yield scores
+    with dead_workers_named():
+        for x, (target, _, _) in batches:
+            with without_gradients():
+                scores = _scores(net, module, criterion, moved(x, net.device), inputs)
+                if processes is not None:
+                    scores = processes.whole(scores, len(target))
+            yield scores
 
 
 def _double_copy(module):
