@@ -178,12 +178,12 @@ def as_labels(labels, name, warn=False):
         if str(error).startswith(name):
             raise ValueError(f"{error}{remedy}") from error
         raise ValueError(f"{name} must hold one label per sample: {error}{remedy}") from error
-    array = _in_numpy(array, name)
+    array = in_numpy(array, name)
     check_kind(array, name)
     return array
 
 
-def _in_numpy(array, name):
+def in_numpy(array, name):
     """Return dates or durations that are objects as those of NumPy; other values as they are.
 
     Their unit is one of Python, into whose objects `tolist` turns them back, where that is exact.
@@ -379,7 +379,7 @@ def of_one_type(labels, known):
     Labels that are dates or durations get the unit of those known; what that cannot tell becomes
     NaT, which equals none.
     """
-    labels, known = _in_numpy(labels, "labels"), _in_numpy(known, "classes")
+    labels, known = in_numpy(labels, "labels"), in_numpy(known, "classes")
     kinds = {labels.dtype.kind, known.dtype.kind}
     if kinds == {"i", "u"} and np.result_type(labels, known).kind == "f":
         return labels.astype(object), known.astype(object)

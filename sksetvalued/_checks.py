@@ -91,13 +91,17 @@ def check_in_order(values, name, classes=None, of="classes"):
     These are sorted if they are not given; `of` is what their parameter is called.
     """
     index = getattr(values, "index", None)
+    if not hasattr(index, "tolist"):
+        return
+    given = index.tolist()
+    # That of categories sorts by their order, which is not that of the classes.
+    by_name = f"loc[sorted({name}.index)]" if str(index.dtype) == "category" else "sort_index()"
     # Not the numbers that a Series has by itself.
-    named = hasattr(index, "tolist") and type(index).__name__ != "RangeIndex"
-    if classes is not None and named:
-        names, given = classes.tolist(), index.tolist()
+    if classes is not None and type(index).__name__ != "RangeIndex":
+        names = classes.tolist()
         same = len(names) == len(given) and set(names) == set(given)
         if same and names != given:
-            remedy = "sort_index()" if names == sorted(names) else f"loc[{of}]"
+            remedy = by_name if names == sorted(names) else f"loc[{of}]"
             first = next(i for i, (mine, other) in enumerate(zip(given, names)) if mine != other)
             raise ValueError(
                 f"{name} must be in the order of {of}, but at position {first} its index holds "
@@ -105,11 +109,25 @@ def check_in_order(values, name, classes=None, of="classes"):
             )
         if same:
             return
-    if hasattr(index, "is_monotonic_increasing") and not index.is_monotonic_increasing:
+        if {*map(type, names), *map(type, given)} == {str}:
+            others = [label for label in given if label not in set(names)]
+            raise ValueError(
+                f"{name} must have an entry for each of {of}, but its index, {given[:5]}, names "
+                f"others than {names[:5]}{f', such as {others[0]!r}' if others else ''}."
+            )
+    if not _are_sorted(given):
         raise ValueError(
-            f"{name} must be in the order of the classes, but its index {index[:5].tolist()} is "
-            f"not in order: use {name}.sort_index(), or an array."
+            f"{name} must be in the order of the classes, but its index {given[:5]} is not in "
+            f"order: use {name}.{by_name}, or an array."
         )
+
+
+def _are_sorted(names):
+    """Return whether names are in order; those of several types have none."""
+    try:
+        return names == sorted(names)
+    except TypeError:
+        return False
 
 
 def check_class_counts(class_counts):

@@ -125,7 +125,12 @@ def test_parts_of_mappings_are_what_the_classifier_takes_and_names():
     plug_in = PlugInClassifier(classifier(), AverageK(2), cv=2)
     folds = [cross_val_predict_set(classifier(), data, y, cv=2) for data in (X, SliceDict(**X))]
     np.testing.assert_array_equal(*folds)
-    for bad, message in (({"input_ids": 1.0}, "is one number"), ({0: ids}, "keys of X must be")):
+    named = {**X, "attention_mask": frames["attention_mask"].add_prefix("place")}
+    for bad, message in (
+        ({"input_ids": 1.0}, "is one number"),
+        ({0: ids}, "keys of X must be"),
+        (named, r"names of whose columns.*X\['attention_mask'\]\.to_numpy"),
+    ):
         with pytest.raises((TypeError, ValueError), match=message):
             plug_in.fit(bad, y)
 

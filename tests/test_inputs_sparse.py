@@ -5,6 +5,7 @@ import re
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
@@ -56,6 +57,17 @@ def test_sparse_rows_are_the_rows(rows):
     X = table()[0][rows]
     assert torch.equal(rows_of(X).to_dense(), torch.from_numpy(X.toarray()))
     assert len(rows_of(X)) == X.shape[0]
+
+
+def test_a_sparse_frame_of_booleans_is_its_numbers():
+    y = np.arange(120) % 3
+    codes = pd.DataFrame({"a": y, "b": np.arange(120) // 40, "c": np.arange(120) % 2}).astype(str)
+    X = pd.get_dummies(codes, sparse=True)
+    found, expected = (
+        TopKClassifier(2, max_epochs=2, random_state=0).fit(table, y).predict_proba(table)
+        for table in (X, X.sparse.to_dense())
+    )
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_values_stored_twice_are_added():

@@ -365,6 +365,8 @@ def test_counts_are_in_the_order_of_the_labels_that_are_given():
             ValueError, match=r"at position 0 its.*'a', and labels 'c'.*\.loc\[labels\]"
         ):
             use(y_true, y_set, class_counts=counts.sort_index(), **params)
+        with pytest.raises(ValueError, match="each of labels.*names others.*such as 'bb'"):
+            use(y_true, y_set, class_counts=counts.set_axis(["c", "a", "bb"]), **params)
 
 
 def test_one_column_is_no_column_for_each_of_two_labels():

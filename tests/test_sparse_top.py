@@ -34,6 +34,7 @@ from sksetvalued.deploy import to_torch
 from sksetvalued.estimators import _deep
 from sksetvalued.estimators._marginals import label_proba, label_rank
 from sksetvalued.estimators._sparse_top import top_labels
+from sksetvalued.estimators._targets import find_labels
 from sksetvalued.losses import AverageKLoss, BinaryCrossEntropyLoss, ROLELoss, SparseTopLoss
 from sksetvalued.metrics import top_k_accuracy_score
 from sksetvalued.operators import sparse_top
@@ -396,6 +397,39 @@ def test_a_label_unseen_in_training_is_a_miss(data, unseen):
     for method in (clf.partial_fit, quick(warm_start=True).fit(X, sets).fit):
         with pytest.raises(ValueError, match=f"not among the classes: \\['{unseen}'\\]"):
             method(X, y)
+
+
+@pytest.mark.parametrize("kind", [object, "str", "category"])
+def test_label_sets_are_columns_of_frames(data, kind):
+    X, Y = data
+    names = np.array(list("abcdef"))
+    rows, columns = np.nonzero(Y)
+    long = pd.DataFrame({"row": rows, "label": pd.Series(names[columns]).astype(kind)})
+    y = long.groupby("row")["label"].unique()
+    kept = y.index.to_numpy()
+    plain = [set(names[row == 1]) for row in Y[kept]]
+    expected = quick().partial_fit(X[kept], plain, classes=names)
+    for sets in (y, [pd.Series(labels) for labels in y], [pd.Index(labels) for labels in y]):
+        found = quick().partial_fit(X[kept], sets, classes=names)
+        assert np.array_equal(found.decision_function(X), expected.decision_function(X))
+
+
+@pytest.mark.parametrize("units", [("ns", "D"), ("D", "ns"), ("s", "us")])
+def test_dates_are_labels_in_any_unit(data, units):
+    X, Y = data
+    days = np.array("2020-01-01", "M8[D]") + np.arange(6)
+    of_fit, later = (days.astype(f"M8[{unit}]") for unit in units)
+    labels = Y.argmax(1)
+    clf = quick().partial_fit(X, of_fit[labels], classes=pd.Series(of_fit).unique())
+    expected = quick().partial_fit(X, labels, classes=range(6))
+    assert np.array_equal(clf.decision_function(X), expected.decision_function(X))
+    assert clf.score(X, later[labels]) == expected.score(X, labels) > 0
+    assert clf.score(X, later[labels] + 7 * (later[1] - later[0])) == 0
+    with pytest.raises(ValueError, match="not among the classes"):
+        find_labels(days, days.astype("M8[us]") + 1)
+    of_sets = quick().partial_fit(X, [{label} for label in of_fit[labels]], classes=of_fit)
+    score = of_sets.score(X, [{label} for label in of_fit[labels]])
+    assert of_sets.score(X, [{label} for label in later[labels]]) == score > 0
 
 
 def test_the_score_of_samples_without_labels_is_the_share_of_empty_predictions(data):

@@ -217,6 +217,8 @@ class TakesSamples:
             raise
         if stays:
             self._check_finite(X)
+        elif X.dtype not in FLOATS:  # a sparse frame of booleans, which scikit-learn leaves so
+            X = X.astype(np.float64)
         return X
 
     def _check_finite(self, X):

@@ -15,6 +15,8 @@ from .._arrays import (
     check_kind,
     check_strings,
     exactly,
+    in_numpy,
+    in_unit,
     names_of_columns,
 )
 from .._warnings import warn_caller
@@ -88,7 +90,7 @@ def as_label_names(labels, what, remedy=""):
     if values.dtype.kind in "US" and not all(isinstance(label, str | bytes) for label in labels):
         raise TypeError(f"{what} must be of one type, got strings and others{remedy}.")
     check_kind(values, what)
-    return values
+    return in_numpy(values, what)
 
 
 def has_several_labels(y):
@@ -105,8 +107,7 @@ def has_several_labels(y):
 def _with_plain_rows(y):
     """Return y as a list of collections where it is a sequence of such, else as it is.
 
-    Columns of polars and pyarrow yield elements of their own, but have lists; tensors become
-    arrays.
+    Columns of polars and pyarrow yield elements of their own, but have lists.
     """
     if isinstance(y, str | torch.Tensor) or hasattr(y, "columns") or not hasattr(y, "__iter__"):
         return y
@@ -116,8 +117,17 @@ def _with_plain_rows(y):
         elements = y.to_list()
     else:
         elements = y.to_pylist() if hasattr(y, "to_pylist") else list(y)
-    rows = [e.numpy(force=True) if torch.is_tensor(e) and e.ndim else e for e in elements]
+    rows = list(map(_plain_row, elements))
     return rows if any(isinstance(row, ROWS) for row in rows) else y
+
+
+def _plain_row(element):
+    """Return a tensor as an array, and a column of a frame, as of `unique`, as a list."""
+    if torch.is_tensor(element) and element.ndim:
+        return element.numpy(force=True)
+    if isinstance(element, np.ndarray) or getattr(element, "ndim", 0) != 1:
+        return element
+    return element.tolist()
 
 
 def _are_label_sets(y):
@@ -265,6 +275,9 @@ def find_labels(labels, classes, extend=False):
     ValueError
         If a label is not among the classes, unless `extend`.
     """
+    if {labels.dtype.kind, classes.dtype.kind} in ({"M"}, {"m"}):  # which may differ in the unit
+        dtype = np.result_type(labels, classes)
+        labels, classes = in_unit(labels, dtype), in_unit(classes, dtype)
     index = {label: position for position, label in enumerate(classes.tolist())}
     positions = np.array([index.setdefault(x, len(index)) for x in labels.tolist()], dtype=int)
     unseen = list(index)[len(classes) :]
