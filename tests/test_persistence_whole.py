@@ -89,6 +89,11 @@ def test_every_class_of_the_list_comes_back(tmp_path, name):
     loaded = saved_and_loaded(whole, tmp_path)
     np.testing.assert_array_equal(predict_set(loaded, samples), predict_set(whole, samples))
     assert repr(loaded) == repr(whole)
+    if hasattr(model, "partial_fit"):
+        steps = [getattr(m, "estimator_", None) or m[0] for m in (loaded, whole)]
+        use = "transform" if hasattr(model, "transform") else "predict_proba"
+        given = [getattr(s.partial_fit(samples[:40] + 1, Y[:40]), use)(samples) for s in steps]
+        np.testing.assert_array_equal(*given)
 
 
 @pytest.mark.parametrize(

@@ -271,6 +271,34 @@ def test_prefit_leaves_the_classifier_alone(digits):
     ) == pytest.approx(0.9, abs=2 / len(y_new))
 
 
+def test_a_classifier_that_is_fitted_anew_to_other_classes_is_refused(digits):
+    X, y, X_new, _ = digits
+    few, others = y < "six", y > "five"
+    model = GaussianNB().fit(X[few], y[few])
+    clf = PlugInClassifier(model, TopK(1), cv="prefit").fit(X_new)
+    model.fit(X[others], y[others])
+    calls = [clf.predict_set, clf.predict_labels, clf.predict_proba, clf.calibrate]
+    for call in [*calls, lambda X: calibrate(clf, iter([X]))]:
+        with pytest.raises(ValueError, match="GaussianNB was fitted anew since, to .*: call fit"):
+            call(X_new)
+    assert clf.fit(X_new).predict_labels(X_new[:1])[0] == model.predict(X_new[:1])
+
+
+def test_another_classifier_than_that_of_fit_is_warned_of(digits):
+    X, y, X_new, _ = digits
+    first, second = GaussianNB().fit(X[:90], y[:90]), GaussianNB().fit(X, y)
+    clf = PlugInClassifier(first, TopK(1), cv="prefit").fit(X_new)
+    expected = clf.predict_set(X_new)
+    clf.set_params(estimator=second)
+    for call in (clf.calibrate, clf.predict_set):
+        with pytest.warns(UserWarning, match="not the classifier of fit, which is still in use"):
+            call(X_new)
+    with pytest.warns(UserWarning, match="still in use"):
+        np.testing.assert_array_equal(clf.predict_set(X_new), expected)
+    assert (clf.fit(X_new).predict_set(X_new) != expected).any()
+    clf.predict_set(X_new)
+
+
 @pytest.mark.parametrize("cv", [0.5, 3])
 def test_a_frozen_classifier_may_know_more_classes(digits, cv):
     X, y, X_new, y_new = digits

@@ -367,8 +367,7 @@ class PlugInClassifier(MetaEstimatorMixin, AccuracyMixin, BaseEstimator):
         -------
         self : PlugInClassifier
         """
-        check_is_fitted(self)
-        self._check_parts()
+        self._check_fitted()
         return self._calibrate(X, y, sample_weight)
 
     def _calibrate(self, X, y, sample_weight):
@@ -378,8 +377,7 @@ class PlugInClassifier(MetaEstimatorMixin, AccuracyMixin, BaseEstimator):
 
     def _calibrated_part(self, batches, n_samples=None):
         """Return a rule that has seen batches (X, y, sample_weight)."""
-        check_is_fitted(self)
-        self._check_parts()
+        self._check_fitted()
         rule = self._rule()
         if getattr(rule, "objective", None) == "macro" and rule.prior is None:
             raise ValueError(
@@ -423,8 +421,7 @@ class PlugInClassifier(MetaEstimatorMixin, AccuracyMixin, BaseEstimator):
 
     def _fitted_rule(self):
         """Return the calibrated rule; warn if `rule` is not as it was then."""
-        check_is_fitted(self)
-        self._check_parts()
+        self._check_fitted()
         old = self.rule_
         if type(self.rule) is type(old) and not changed_parameters(self.rule, old):
             return old
@@ -495,7 +492,7 @@ class PlugInClassifier(MetaEstimatorMixin, AccuracyMixin, BaseEstimator):
         -------
         proba : ndarray of shape (n_samples, n_classes)
         """
-        check_is_fitted(self)
+        self._check_fitted()
         return self.estimator_.predict_proba(X)
 
     @available_if(_estimator_has("predict_log_proba"))
@@ -510,7 +507,7 @@ class PlugInClassifier(MetaEstimatorMixin, AccuracyMixin, BaseEstimator):
         -------
         log_proba : ndarray of shape (n_samples, n_classes)
         """
-        check_is_fitted(self)
+        self._check_fitted()
         return self.estimator_.predict_log_proba(X)
 
     @available_if(_estimator_has("decision_function"))
@@ -525,7 +522,7 @@ class PlugInClassifier(MetaEstimatorMixin, AccuracyMixin, BaseEstimator):
         -------
         scores : ndarray of shape (n_samples, n_classes), or (n_samples,) when binary
         """
-        check_is_fitted(self)
+        self._check_fitted()
         return self.estimator_.decision_function(X)
 
     def get_metadata_routing(self):
@@ -560,6 +557,24 @@ class PlugInClassifier(MetaEstimatorMixin, AccuracyMixin, BaseEstimator):
                 f"splits or None, got {self.cv!r}."
             )
         return isinstance(self.cv, str)
+
+    def _check_fitted(self):
+        """Raise unless fitted, to the classes that the classifier has now; warn of another one."""
+        check_is_fitted(self)
+        self._check_parts()
+        known = _classes_of(self.estimator_)
+        if not np.array_equal(known, self.classes_):
+            raise ValueError(
+                f"{type(self.estimator_).__name__} was fitted anew since, to {len(known)} classes "
+                f"such as {plain_labels(known[:5])}, and the columns here are those of "
+                f"{len(self.classes_)} such as {plain_labels(self.classes_[:5])}: call fit, which "
+                "with cv='prefit' calibrates only."
+            )
+        if self._is_prefit() and self.estimator is not self.estimator_:
+            warn_caller(
+                f"estimator={self.estimator!r:.80} is not the classifier of fit, which is still "
+                "in use: call fit, which with cv='prefit' calibrates only.",
+            )
 
     def _check_parts(self):
         for name in ("estimator", "rule", "cv"):

@@ -257,7 +257,12 @@ def state_of(step):
     params = step.get_params(deep=False)
     left_out = {k for k in MACHINE_PARAMETERS & params.keys() if params[k] is not None}
     unfitted = params.keys() | PROCESS_ATTRIBUTES
-    fitted = {k: v for k, v in vars(step).items() if k not in unfitted}
+    # Numbers of NumPy have a shape, which scikit-learn asks for.
+    fitted = {
+        name: np.asarray(value) if isinstance(value, np.number) else value
+        for name, value in vars(step).items()
+        if name not in unfitted
+    }
     if isinstance(fitted.get(NAMES_OUT), list):
         fitted[NAMES_OUT] = [np.asarray(names, dtype=object) for names in fitted[NAMES_OUT]]
     if "categories_" in fitted:
@@ -293,7 +298,8 @@ def built(name, params, fitted):
     if "statistics_" in fitted:
         fitted = fitted | {"statistics_": _unlisted(fitted["statistics_"])}
     model = cls(**params)
-    vars(model).update(fitted)
+    for name, value in fitted.items():
+        vars(model)[name] = value[()] if isinstance(value, np.ndarray) else value
     if hasattr(model, "_parameter_constraints"):
         model._validate_params()
     if step.check is not None:
