@@ -289,6 +289,7 @@ def test_the_default_device_of_torch_changes_nothing(data, tmp_path):
     labels = SparseTopClassifier(size="threshold", random_state=0)
     for estimator, samples, target in (
         (BOTH[0], X, y),
+        (TopKClassifier(2, loss="logit_adjusted", random_state=0), X, y),  # of buffers
         (BOTH[1], images, y[:40]),
         (labels, X, indicator),
     ):

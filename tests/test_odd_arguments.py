@@ -3,6 +3,7 @@
 import datetime
 import os
 import re
+import sys
 import time
 import warnings
 
@@ -420,6 +421,25 @@ def test_a_dead_worker():
     for call in (lambda: model.predict_set(Dying(40, 80)), lambda: model.fit(Dying(9), Y)):
         with pytest.raises(RuntimeError, match=r"net_params=.*num_workers"):
             call()
+
+
+class Confined(Dying):
+    """Samples, one of which leaves its worker no room for shared memory."""
+
+    def __getitem__(self, i):
+        if i == self.position and torch.utils.data.get_worker_info() is not None:
+            resource = pytest.importorskip("resource")
+            resource.setrlimit(resource.RLIMIT_FSIZE, (10, resource.RLIM_INFINITY))
+        return torch.from_numpy(X[i % 24])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="shared memory is a file on Linux")
+@pytest.mark.parametrize("positions", [(3, None), (None, 3)], ids=["fit", "predict"])
+def test_no_room_for_the_batches_of_workers(positions):
+    params = {"iterator_train__num_workers": 1, "iterator_valid__num_workers": 1}
+    model = top_k(net_params=params)
+    with pytest.raises(RuntimeError, match=r"no room .*--shm-size.*net_params=.*num_workers"):
+        model.fit(Confined(positions[0]), Y).predict_set(Confined(positions[1], 80))
 
 
 class Waiting(nn.Linear):

@@ -608,6 +608,16 @@ class TestRefusals:
         with pytest.raises(FileNotFoundError, match="there is no folder"):
             save(fitted(), tmp_path / "file" / "model.safetensors")
 
+    def test_a_file_that_cannot_be_replaced(self, tmp_path, monkeypatch):
+        def replace(*paths):
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+        monkeypatch.setattr(os, "replace", replace)
+        with pytest.raises(OSError, match="mount its folder") as info:
+            save(fitted(), tmp_path / "m")
+        assert info.value.filename == str(tmp_path / "m")
+        assert not list(tmp_path.iterdir())
+
     def test_the_working_folder(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         save(fitted(), "model.safetensors")

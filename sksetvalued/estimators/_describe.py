@@ -7,6 +7,7 @@ import sklearn
 import torch
 
 from .. import training
+from .._arrays import on_the_processor
 from .._randomness import generator_states
 from .._version import __version__
 from .._warnings import warn_caller
@@ -62,7 +63,8 @@ def _check_loss(model):
         Parameters and buffers that a training would go on with, and that no file holds.
     """
     trained, device = model.net_.bare_criterion, model.net_.device
-    criterion = model._criterion(1, torch.Generator()).to(device)
+    with on_the_processor():
+        criterion = model._criterion(1, torch.Generator()).to(device)
     model._check_head(model.net_.bare_module, criterion)
     output = torch.arange(1.0, 1 + model._n_outputs, device=device)[None]
     output = (output, -output) if criterion.head == "two_head" else output

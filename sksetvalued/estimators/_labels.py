@@ -117,8 +117,9 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, AccuracyMixin, DeepEstim
     def partial_fit(self, X, y=None, classes=None, sample_weight=None):
         """Train on one pass over a piece of the data.
 
-        The learning rate stays at `lr`, and nothing is held out: a threshold is calibrated on
-        the piece itself, so call `calibrate` when all pieces are seen.
+        The learning rate stays at `lr` (the schedule of a callback begins anew with each piece),
+        and nothing is held out: a threshold is calibrated on the piece itself, so call
+        `calibrate` when all pieces are seen.
 
         Parameters
         ----------

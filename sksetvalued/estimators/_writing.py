@@ -48,7 +48,10 @@ def write_whole(path, data):
     except OSError as error:
         if error.filename == name:
             raise
-        raise OSError(error.errno, error.strerror, name) from error
+        text = error.strerror
+        if error.errno == errno.EBUSY:
+            text += " (a file that is mounted by itself cannot be replaced: mount its folder)"
+        raise OSError(error.errno, text, name) from error
 
 
 def remove_whole(path):

@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from collections.abc import Mapping
 from contextlib import contextmanager
 from itertools import islice, repeat
 
@@ -21,6 +22,15 @@ WORKER_ARGUMENTS = {
 
 #: What is said of a worker process that ended.
 DEAD_WORKER = "It reads samples"
+
+#: What is said of a worker that cannot share a batch.
+NO_ROOM = "no room for a batch in shared memory"
+
+#: What to do without workers.
+NO_WORKERS = (
+    "net_params={'iterator_train__num_workers': 0, 'iterator_valid__num_workers': 0} reads them "
+    "in this process"
+)
 
 #: Entries of a table that are gathered at once: few enough to stay in the processor's cache.
 GATHERED = 1 << 18
@@ -128,7 +138,7 @@ class StreamSet(TrainingSet):
     def _collate(self, triples):
         x, target = self.inputs.collate(triples)
         weight = None if self.class_weight is None else self.class_weight[target]
-        return x, (target, weight, None)
+        return shared((x, (target, weight, None)))
 
 
 class StreamBatches:
@@ -211,9 +221,27 @@ class MemoryBatches:
         return ((rows, tuple(rest)) for rows, *rest in parts)
 
 
-def as_is(batch):
-    """Return the batch as it is: it was collated when it was gathered."""
+def shared(batch):
+    """Return a batch, of a worker in shared memory.
+
+    It gets there anyway, but by a thread of the worker, of whose errors nobody would hear.
+    """
+    if torch.utils.data.get_worker_info() is not None:
+        try:
+            _share(batch)
+        except (OSError, RuntimeError) as error:
+            raise RuntimeError(f"{NO_ROOM}: {error}") from error
     return batch
+
+
+def _share(part):
+    if isinstance(part, torch.Tensor) and part.layout is torch.strided:
+        part.share_memory_()
+    elif isinstance(part, Mapping):
+        _share(list(part.values()))
+    elif isinstance(part, list | tuple):
+        for one in part:
+            _share(one)
 
 
 class _Indices(list):
@@ -267,8 +295,14 @@ class Loader(DataLoader):
     """A DataLoader whose workers end with its first error; it says what to do when one dies."""
 
     def __iter__(self):
-        # Seeds are drawn here, as without it, and not at the first batch.
-        return self._guarded(super().__iter__())
+        try:
+            batches = super().__iter__()
+        except OSError as error:
+            if not self.num_workers:
+                raise
+            raise RuntimeError(f"no worker can be started: {error}. {NO_WORKERS}.") from error
+        # Seeds are drawn by now, as without it, and not at the first batch.
+        return self._guarded(batches)
 
     def _guarded(self, batches):
         try:
@@ -292,6 +326,11 @@ class Loader(DataLoader):
                     f"{message}: a worker process took longer for a batch than the `timeout` in "
                     "net_params allows. Raise it, or use smaller batches."
                 ) from error
+            if NO_ROOM in message:
+                raise RuntimeError(
+                    f"a worker found {NO_ROOM} (/dev/shm, which has 64 MB in a container of "
+                    f"Docker, or what --shm-size says). {NO_WORKERS}; smaller batches need less."
+                ) from error
             if not message.startswith("DataLoader"):
                 raise
             raise _dead_worker(message) from error
@@ -300,9 +339,8 @@ class Loader(DataLoader):
 def _dead_worker(message):
     return RuntimeError(
         f"{message} {DEAD_WORKER}: too little memory (or shared memory), or a crash of the "
-        "Dataset or the transform, ends it. Use fewer workers, or none: "
-        "net_params={'iterator_train__num_workers': 0, 'iterator_valid__num_workers': 0} "
-        "runs them in this process, which then tells the cause."
+        f"Dataset or the transform, ends it. Use fewer workers, or none: {NO_WORKERS}, which then "
+        "tells the cause."
     )
 
 
@@ -343,7 +381,7 @@ def make_batches(dataset, batch_size, generator, shuffle=False, **loader_params)
         batch_sampler=_IndexLists(
             indices, inputs.runs_user_code, getattr(inputs, "training", False)
         ),
-        collate_fn=as_is,
+        collate_fn=shared,
         generator=of_workers,
         **loader_params,
     )

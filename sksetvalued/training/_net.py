@@ -173,7 +173,8 @@ class SetNet(NeuralNet):
         if dataset_valid is None and self._is_of_validation(error, missing):
             return (
                 f"A callback needs a validation set ({error}): set validation_fraction, for "
-                "example to 0.1, and max_epochs: a fit that finds it ends with all samples."
+                "example to 0.1, and max_epochs. partial_fit, and the last training of a fit that "
+                "finds max_epochs, have none: let the callback watch train_loss, or leave it out."
             )
         if missing is not None:
             columns = [name for name in sorted(self.history_[-1]) if not COUNTED.fullmatch(name)]
