@@ -97,6 +97,15 @@ class TestMakeAmbiguousClassification:
         with pytest.raises((TypeError, ValueError), match=next(iter(params))):
             make_ambiguous_classification(**params)
 
+    def test_ambiguity_is_the_inverse_of_the_distance_of_centres(self):
+        for ambiguity in (0.5, 2):
+            X, _, p, _ = make_ambiguous_classification(
+                1500, 1000, 2, ambiguity=ambiguity, class_weights=[1, 1], random_state=0
+            )
+            odds = np.log(p[:, 1] / p[:, 0])  # linear in X, along the difference of the centres
+            slope = np.linalg.lstsq(np.column_stack([X, np.ones(1500)]), odds)[0][:-1]
+            assert np.linalg.norm(slope) == pytest.approx(1 / ambiguity, rel=0.1)
+
 
 class TestCorruptLabels:
     def test_labels_stay_in_their_group(self):
@@ -244,6 +253,15 @@ class TestLongTailIndices:
         n = np.bincount(self.y[kept], minlength=10)
         assert np.array_equal(n, np.minimum(wanted, 500))
         assert np.array_equal(kept, np.unique(kept))
+
+    def test_counts_by_label_may_be_in_any_order(self):
+        y = np.repeat(["a", "x"], 10)
+        kept = long_tail_indices(y, counts={"x": 7, "a": 3})
+        assert dict(zip(*np.unique(y[kept], return_counts=True))) == {"a": 3, "x": 7}
+
+    def test_every_class_keeps_one(self):
+        y = np.repeat(np.arange(4), 10)
+        assert np.bincount(y[long_tail_indices(y, imbalance=1000)]).tolist() == [10, 1, 1, 1]
 
     def test_counts_by_label(self):
         y = np.repeat(["x", "a"], 10)
@@ -394,6 +412,11 @@ class TestLoadPlantnet300k:
             with pytest.raises(ValueError, match="1 images of split='val' are on the disk twice"):
                 load_plantnet300k(root, "val")
             copy.unlink()
+
+    def test_endings_in_capitals_are_found(self, root):
+        image = root / "images" / "val" / "1355868" / "val13558680.jpg"
+        image.rename(image.with_suffix(".JPG"))
+        assert len(load_plantnet300k(root, "val")[0]) == 6
 
     def test_foreign_images_are_refused(self, root):
         (root / "images" / "val" / "1355868" / "mine.jpg").touch()

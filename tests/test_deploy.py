@@ -658,3 +658,21 @@ def test_samples_that_tell_no_types_are_refused(tmp_path, samples, said):
     with pytest.raises(TypeError, match="^path must be a string or a path, got None"):
         export(model, None)
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("size", ["predicted", 2])
+def test_the_graph_of_one_label_a_sample(size):
+    X, y = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 3
+    clf = SparseTopClassifier(size=size, max_epochs=1, random_state=0).fit(X, y)
+    sets = to_torch(clf)(torch.from_numpy(X))[0].numpy()
+    np.testing.assert_array_equal(sets, clf.predict_set(X))
+
+
+def test_a_file_names_the_rule_of_its_sets(tmp_path):
+    X, y = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 3
+    inner = AverageKClassifier(1.5, max_epochs=1, random_state=0).fit(X, y)
+    model = PlugInClassifier(inner, TopK(2), cv="prefit").fit(X)
+    export(model, tmp_path / "model.pt2")
+    extra = {"sksetvalued.json": ""}
+    torch.export.load(tmp_path / "model.pt2", extra_files=extra)
+    assert json.loads(extra["sksetvalued.json"])["rule"].startswith("TopK(k=2,")

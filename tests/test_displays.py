@@ -379,3 +379,22 @@ def test_the_error_of_a_mean_size_is_that_of_a_sample():
     y_set = np.arange(3) < sizes[:, None]
     rows = SetReport.from_predictions([0, 0, 0, 1, 1, 2], y_set).rows
     assert rows[0]["size_error"] == pytest.approx(sizes.std(ddof=1) / np.sqrt(6))
+
+
+def test_a_class_without_weight_is_not_in_the_macro_curve():
+    y, p = np.array([0, 1, 2, 0]), np.eye(3)[[0, 1, 2, 1]]
+    options = {"average": "macro", "sample_weight": [1, 1, 0, 1]}
+    drawn = CoverageSizeDisplay.from_predictions(y, p, **options)
+    assert drawn.top_k_coverage[0] == top_k_accuracy_score(y, p, k=1, **options) == 0.75
+
+
+def test_sizes_go_up_to_a_tenth_of_many_classes():
+    p = np.random.default_rng(0).dirichlet(np.ones(400), size=50)
+    drawn = CoverageSizeDisplay.from_predictions(np.arange(50), p, labels=np.arange(400))
+    assert drawn.top_k_sizes[-1] == 40
+
+
+def test_a_width_of_ones_own_stays():
+    first = SetSizeDisplay.from_predictions(None, np.eye(3, dtype=bool), width=0.4)
+    SetSizeDisplay.from_predictions(None, np.eye(3, dtype=bool), ax=first.ax_)
+    assert first.ax_.patches[0].get_width() == pytest.approx(0.2)

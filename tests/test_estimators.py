@@ -998,3 +998,11 @@ def test_a_matrix_that_needs_no_conversion_is_checked_like_any_table(estimator, 
                 clf.predict_set(form)
             messages.append(str(info.value))
         assert messages[0] == messages[1]
+
+
+def test_bytes_are_no_images_from_minus_one_to_one():
+    images = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 3), np.uint8)
+    clf = TopKClassifier(1, max_epochs=1, random_state=0)
+    clf.fit(images / 127.5 - 1, np.arange(40) % 2)
+    with pytest.raises(ValueError, match="images of bytes, which are divided by 255"):
+        clf.predict_set(images)

@@ -244,6 +244,12 @@ class TestTransforms:
         with pytest.raises(TypeError, match="got str"):
             image_inputs(pixels(6, 8, 8), lambda x: "image").take(ALL)
 
+    def test_what_is_drawn_goes_by_the_sample_and_not_by_its_place(self):
+        inputs = image_inputs(pixels(6, 8, 8), lambda x: torch.rand(1, 8, 8))
+        x = inputs.take(ALL, seed=3)
+        assert len(x.unique()) == x.numel()
+        assert torch.equal(inputs.take(ALL.flip(0)[:4], seed=3), x.flip(0)[:4])
+
 
 class TestRefusals:
     @pytest.mark.parametrize("shape", [(2, 3, 4, 5, 6), (0, 8, 8), (3, 0, 8)])
@@ -283,6 +289,12 @@ class TestStatistics:
         mean, std, *_ = image_inputs(X).statistics()
         np.testing.assert_allclose(mean, X.mean((0, 2, 3)), rtol=1e-6)
         np.testing.assert_allclose(std, X.std((0, 2, 3)), rtol=1e-6)
+
+    def test_what_rounding_leaves_of_a_constant_channel_is_no_spread(self):
+        X = np.random.default_rng(0).random((31, 3, 7, 9))
+        for value in np.arange(0.1, 1, 0.1):
+            X[:, 1] = value
+            assert image_inputs(X).statistics().std[1] == 1
 
     def test_a_constant_channel_keeps_its_scale(self):
         X = pixels(20, 3, 8, 8)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.special import log_softmax, softmax
 
-from sksetvalued import AverageKClassifier, TopKClassifier
+from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier
 
 RNG = np.random.default_rng(0)
 X = RNG.integers(0, 256, (40, 6, 6, 3), dtype=np.uint8)
@@ -159,3 +159,14 @@ def test_the_order_of_the_views_does_not_matter():
     clf = fitted()
     reverse = scores_of(clf, lambda x: both(x)[::-1])
     np.testing.assert_allclose(scores_of(clf, both), reverse, atol=SINGLE)
+
+
+def test_scores_of_several_labels_are_averaged():
+    here = {f"iterator_{part}__num_workers": 0 for part in ("train", "valid")}
+    params = {"net_params": here, "max_epochs": 1, "random_state": 0, "loss": "bce"}
+    clf = SparseTopClassifier(transform={"train": upper, "eval": both}, **params)
+    combined, views = clf.fit(X, Y[:, None] == np.arange(4)).decision_function(X), []
+    for view in (upper, lower):
+        clf.set_params(transform={"train": upper, "eval": view})
+        views.append(clf.decision_function(X))
+    np.testing.assert_allclose(combined, np.mean(views, axis=0), rtol=SINGLE, atol=SINGLE)

@@ -236,3 +236,27 @@ def test_one_sample_tells_no_error_of_the_size_of_its_class():
 def test_an_expected_size_is_two_numbers(expected_size):
     with pytest.raises((TypeError, ValueError), match="expected_size must"):
         SetReport.from_predictions([0, 1], np.eye(2, dtype=bool), expected_size=expected_size)
+
+
+def test_the_drift_counts_both_errors():
+    report = SetReport.from_predictions(range(4), np.tri(4, dtype=bool), expected_size=(1.5, 0.5))
+    error = np.hypot(0.5, np.std([1, 2, 3, 4], ddof=1) / 2)
+    assert f"found 2.5, {1 / error:.1f} standard errors off" in str(report)
+
+
+def test_absent_classes_are_named_beside_unknown_labels():
+    report = SetReport.from_predictions([0, 9], np.eye(2, 3, dtype=bool), labels=[0, 1, 2])
+    assert report.absent == [1, 2]
+
+
+def test_the_error_of_a_mean_over_classes_of_one_sample_is_that_of_a_sample():
+    sets = np.arange(3) < np.array([[0], [2], [3]])
+    row = SetReport.from_predictions(range(3), sets).rows[1]
+    assert row["size_error"] == pytest.approx(np.std([0, 2, 3], ddof=1) / np.sqrt(3))
+
+
+@pytest.mark.parametrize("method", ["wilson", "clopper-pearson"])
+def test_rounding_keeps_what_was_observed(method):
+    for n in range(1, 300):
+        assert binomial_interval(0, n, 0.95, method)[0] == 0
+        assert binomial_interval(n, n, 0.95, method)[1] == 1

@@ -1,6 +1,7 @@
 """Rules calibrated in parts, by several processes, are those of the whole."""
 
 import pickle
+import warnings
 from itertools import pairwise
 
 import numpy as np
@@ -179,3 +180,16 @@ def test_a_part_without_weight_takes_over_what_the_other_saw():
         seen.partial_fit(p[rows], n_samples=4005)
     assert seen._selector.level is not None
     assert none.merge(seen).threshold_ == rule.fit(p).threshold_
+
+
+def test_the_lowest_score_is_that_of_all_parts():
+    y, tied, sure = (
+        np.zeros(30, int),
+        np.full((30, 3), [0.3, 0.3, 0.4]),
+        np.full((30, 3), [0.9, 0.1, 0.0]),
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # as that all classes are in every set
+        whole = AverageError(0.1).fit(np.vstack([tied, sure]), np.zeros(60, int))
+        first, second = (AverageError(0.1).partial_fit(p, y) for p in (tied, sure))
+        assert first.merge(second).threshold_ == whole.threshold_ == 0.3

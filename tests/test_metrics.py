@@ -429,3 +429,14 @@ def test_what_a_masked_array_lacks_is_not_another_form():
     masked = np.ma.masked_array([[True, False]], mask=[[False, True]])
     with pytest.raises(ValueError, match=r"y_set is a masked array.*leave their samples out\.$"):
         average_set_size(masked)
+
+
+def test_margins_below_a_half_are_above_their_limit():
+    rng = np.random.default_rng(0)
+    y, s = rng.integers(0, 2, 200), rng.normal(size=200)
+    assert top_k_accuracy_score(y, s, k=1) == sklearn_top_k(y, s, k=1)
+
+
+def test_classes_without_weight_have_no_coverage():
+    options = {"labels": [0, 1], "average": None, "sample_weight": [0, 1]}
+    assert np.isnan(set_coverage_score([0, 5], np.eye(2, dtype=bool), **options)).all()

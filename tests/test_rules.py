@@ -851,3 +851,13 @@ def test_no_network_is_allowed_to_be_many_times_surer_than_those_of_folds(monkey
     monkeypatch.setattr(rule, "_aim_at", aims.append)
     rule._allow_for(9.0, 1.5)
     assert aims == [pytest.approx(1.5 * 2 / 3)]
+
+
+def test_single_precision_below_a_threshold_in_double_is_below_it():
+    rng = np.random.default_rng(0)
+    p, y = rng.dirichlet(np.ones(4), size=100), rng.integers(0, 4, 100)
+    single = p.astype(np.float32)
+    for error in np.arange(0.1, 0.7, 0.05):
+        rule = AverageError(error).fit(p, y)
+        sets = rule.predict_set(single)
+        np.testing.assert_array_equal(sets, rule.predict_set(single.astype(float)))

@@ -446,3 +446,9 @@ def test_classes_are_in_every_set_with_a_word_where_true_scores_are_the_lowest(
         AverageError(0.1, **params).fit(few, few.argmin(1))
     assert not rule.predict_set(scores).all()
     np.testing.assert_array_equal(parts[0].predict_set(scores), rule.predict_set(scores))
+
+
+def test_scores_of_weight_zero_are_not_the_lowest():
+    p = np.vstack([np.full((30, 3), [0.3, 0.3, 0.4]), [[1.0, 0, 0]]])
+    with pytest.warns(UserWarning, match="3 classes are in every set: so many samples"):
+        AverageError(0.1).fit(p, np.zeros(31, int), np.append(np.ones(30), 0))

@@ -257,3 +257,11 @@ def test_bad_input_is_named(digits):
     ):
         with pytest.raises(error, match=next(iter(argument))):
             make(**argument)
+
+
+def test_ties_of_a_set_valued_model_are_broken_as_in_its_sets():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(100, 2)), rng.integers(0, 2, 100)
+    model = PlugInClassifier(KNeighborsClassifier(2), TopK(1)).fit(X, y)
+    assert (model.predict_proba(X) == 0.5).any()
+    assert top_k_scorer(k=1)(model, X, y) == set_coverage_scorer()(model, X, y)

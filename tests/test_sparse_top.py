@@ -432,6 +432,12 @@ def test_dates_are_labels_in_any_unit(data, units):
     assert of_sets.score(X, [{label} for label in later[labels]]) == score > 0
 
 
+def test_sets_of_one_label_a_sample_are_as_large_as_size_says(data):
+    X, Y = data
+    clf = quick(size=2, max_epochs=1).fit(X, Y.argmax(1))
+    assert (clf.predict_set(X).sum(1) == 2).all()
+
+
 def test_the_score_of_samples_without_labels_is_the_share_of_empty_predictions(data):
     X, Y = data
     clf = quick(size="threshold").fit(X, [set(np.flatnonzero(row).tolist()) for row in Y])

@@ -416,3 +416,20 @@ def test_a_model_of_a_stream_is_saved_like_any_other(tmp_path):
         np.testing.assert_array_equal(copy.predict_set(X), clf.predict_set(X))
         np.testing.assert_array_equal(copy.class_counts_, clf.class_counts_)
     assert len(pickle.dumps(clf)) < 200_000
+
+
+def test_the_transform_of_training_sees_each_sample():
+    images, seen = (16 * X).astype(np.uint8).reshape(-1, 8, 8, 1), []
+
+    def flip(image):
+        seen.append(image)
+        return image[:, ::-1]
+
+    fitted(stream(Rows(images)), backbone=None, transform={"train": flip}, max_epochs=1)
+    assert len(seen) >= 512
+
+
+def test_lengths_are_those_of_sums_of_any_type():
+    assert Stream([], classes=range(2), class_counts=[1.5, 1]).n_samples == 3
+    half = np.full(2, 40_000, np.float16)  # whose sum it does not hold
+    assert Stream([], classes=range(2), class_counts=half).n_samples == 80_000

@@ -339,3 +339,18 @@ def test_probabilities_that_say_something_are_no_failure_though_one_class_prevai
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
         assert not clf.fit(X, y).predict(X).any()
+
+
+def test_a_search_goes_by_classes_that_it_trains_on(monkeypatch):
+    given, search = [], _length.SearchedLength._search
+
+    def spied(self, train, valid):
+        given.append((train.target, valid.target))
+        return search(self, train, valid)
+
+    monkeypatch.setattr(_length.SearchedLength, "_search", spied)
+    y = np.append(np.repeat([0, 1], 40), np.arange(2, 12))
+    X = np.random.default_rng(0).normal(size=(90, 3)) + y[:, None] / 6
+    AverageKClassifier(2, loss="cross_entropy", random_state=0).fit(X, y)
+    ((train, valid),) = given
+    assert np.isin(np.asarray(valid), np.asarray(train)).all()
