@@ -189,7 +189,8 @@ def test_which_samples_set_the_threshold_by_default():
 @pytest.mark.parametrize(
     ("folds", "n_columns", "n", "n_seen"),
     [
-        ("auto", 1, 1200, 1200),
+        ("auto", 1, 1500, 1500),
+        ("auto", 1, 3000, 1800),
         ("auto", 1, 4500, 1800),
         ("auto", 1, 10500, 2100),
         ("auto", 1000, 4500, 3600),

@@ -1,5 +1,7 @@
 """Columns of tables are centred and scaled, in double precision, inside the network."""
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -279,6 +281,12 @@ def test_columns_that_do_not_vary_are_without_effect_whatever_they_hold_later(co
     np.testing.assert_array_equal(scores, clf.decision_function(X))
     graph_scores = to_torch(clf)(torch.from_numpy(later))[1]
     np.testing.assert_allclose(graph_scores, clf._predict_log_proba(X), atol=1e-5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load(tmp_path / "clf").partial_fit(X.astype(np.float32), y)
+    for piece in (later, sp.csr_matrix(later)):
+        with pytest.warns(UserWarning, match=r"columns \[3\] had one value each.*no effect"):
+            clf.partial_fit(piece, y)
 
 
 def test_columns_that_may_vary_later_are_kept():

@@ -335,6 +335,7 @@ whole, scores = session.run(["sets", "scores"], {"X": X})
 single = np.concatenate([session.run(["sets"], {"X": x[None]})[0] for x in X[:9]])
 assert (single == whole[:9]).all() and scores.shape == whole.shape
 np.save("sets.npy", whole)
+np.save("scores.npy", scores)
 print(session.get_modelmeta().custom_metadata_map["classes"])
 """
     command = [sys.executable, "-c", code]
@@ -342,6 +343,9 @@ print(session.get_modelmeta().custom_metadata_map["classes"])
     assert run.returncode == 0, run.stderr
     assert json.loads(run.stdout) == model.classes_.tolist()
     np.testing.assert_array_equal(np.load(tmp_path / "sets.npy"), model.predict_set(samples))
+    scores = to_torch(model)(torch.from_numpy(samples))[1]
+    precision = 1e-12 if samples.ndim == 2 else 1e-4  # tables are in double
+    np.testing.assert_allclose(np.load(tmp_path / "scores.npy"), scores, precision, precision)
 
 
 @pytest.mark.parametrize(

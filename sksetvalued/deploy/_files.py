@@ -188,7 +188,7 @@ def _describe(given, model, rule):
 def _scale(model):
     """Return what the scores are that a graph gives beside the sets."""
     if isinstance(model, SparseTopClassifier):
-        return "scores"
+        return "decision function"
     if isinstance(model, PlugInClassifier) and not has_network(model):
         return "probabilities" if has_proba(model) else "decision values"
     return "log-probabilities"

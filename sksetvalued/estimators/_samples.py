@@ -24,10 +24,17 @@ from ..inputs import (
     table_inputs,
     value_statistics,
 )
+from ..networks._network import columns_left_out
 from ..training import is_perceptron
 
 #: Types of tables that are taken as they are.
 FLOATS = (np.float64, np.float32)
+
+#: What is to be done where columns that were left out have values now.
+TO_KEEP_COLUMNS = (
+    "Fit a clone on all samples, or one that begins with partial_fit or with warm_start=True, "
+    "which keeps all columns."
+)
 
 #: Entries of a mapped table that are checked together.
 CHECKED_AT_ONCE = 1 << 18
@@ -161,7 +168,17 @@ class TakesSamples:
 
     def _warn_of_columns_left_out(self, inputs):
         """Warn where a network is trained further on values of columns that it leaves out."""
-        columns = getattr(self.net_.bare_module.normalize, "columns", None)
+        normalize = self.net_.bare_module.normalize
+        constant, values = (part.cpu() for part in columns_left_out(normalize))
+        if len(constant):
+            constant = constant[inputs.other_values(constant, values)].tolist()
+        if len(constant):
+            warn_caller(
+                f"The columns {constant[:10]}{'...' if len(constant) > 10 else ''} had one value "
+                "each when the network was fitted, which leaves them out: that they differ now "
+                f"has no effect. {TO_KEEP_COLUMNS}",
+            )
+        columns = getattr(normalize, "columns", None)
         if columns is None:
             return
         used = inputs.used_columns()
@@ -170,8 +187,7 @@ class TakesSamples:
             warn_caller(
                 f"The network reads {len(columns):,} of the {self.input_shape_[0]:,} columns, as "
                 "the others held no values when it was fitted: what X holds in these has no "
-                "effect. Fit a clone on all samples, or one that begins with partial_fit or with "
-                "warm_start=True, which keeps all columns.",
+                f"effect. {TO_KEEP_COLUMNS}",
             )
 
     def _check_several(self, X):

@@ -176,6 +176,20 @@ class Inputs(ABC):
         """
         return None
 
+    def other_values(self, columns, values):
+        """Return which of some columns of a table hold anything else than a value of each.
+
+        Parameters
+        ----------
+        columns : LongTensor of shape (n_columns,)
+        values : Tensor of shape (n_columns,)
+
+        Returns
+        -------
+        differ : BoolTensor of shape (n_columns,)
+        """
+        return torch.zeros(len(columns), dtype=torch.bool)
+
     def few_used_columns(self):
         """Return these columns where they are few of many, else None."""
         return None

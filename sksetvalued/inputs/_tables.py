@@ -55,6 +55,8 @@ MOST_KEPT = 1 << 25
 
 #: Spread, in units of the centre, that may be the rounding of a constant.
 ROUNDING = 1e-12
+#: ... and by which values in single precision are the same as in double.
+SAME = 1e-6
 
 
 def _has_values(data):
@@ -150,6 +152,14 @@ class TableInputs(Inputs):
         for rows in self._blocks(max(1, AT_ONCE // max(n_features, 1))):
             used |= (rows != 0).any(0).cpu()
         return used.nonzero()[:, 0].numpy()
+
+    def other_values(self, columns, values):
+        """Return which of some columns hold anything else than a value of each."""
+        differ = torch.zeros(len(columns), dtype=torch.bool)
+        for rows in self._blocks(max(1, AT_ONCE // self.sample_shape[0])):
+            away = (rows[:, columns.to(rows.device)].cpu().double() - values).abs()
+            differ |= (away > SAME * values.abs()).any(0)
+        return differ
 
     def _quartiles(self, sample_weight):
         """Return the least values, and those that a quarter, a half, three quarters hold."""

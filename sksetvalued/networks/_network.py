@@ -109,6 +109,16 @@ class ColumnScale(nn.Module):
         return SparseRows(x.columns, x.starts, values, x.n_columns, absent)
 
 
+def columns_left_out(normalize):
+    """Return columns that a normalisation leaves out, as they had one value, and these values."""
+    scales = [layer for layer in normalize.modules() if isinstance(layer, ColumnScale)]
+    if not scales:
+        return torch.empty(0, dtype=torch.long), torch.empty(0)
+    left_out = (scales[-1].scale == torch.finfo(torch.float32).max).nonzero()[:, 0]
+    values, columns = scales[0].mean[left_out], scales[0].columns
+    return (left_out if columns is None else columns[left_out]), values
+
+
 class Arcsinh(nn.Module):
     """Bend the tails: arcsinh(x) is about x near zero, and grows like a logarithm."""
 
@@ -127,7 +137,9 @@ class WithCosines(nn.Module):
 
     def forward(self, x):
         """Return twice as many columns."""
-        return torch.cat([x, self.part * x.cos()], dim=1)
+        # A tensor, as the exporter to ONNX rounds numbers to single precision.
+        part = torch.tensor(self.part, dtype=torch.float64, device="cpu")
+        return torch.cat([x, part * x.cos()], dim=1)
 
 
 class Shrink(nn.Module):

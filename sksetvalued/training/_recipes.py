@@ -92,7 +92,7 @@ PERCEPTRON = OF_WORDS._replace(
     dropout_slope=40,
     n_batches=16,
     largest_batch=512,
-    enough_held_out=1200,
+    enough_held_out=1500,
 )
 CONVNET = Recipe(16, 1e-2, "one_cycle", 0.01, dropout=0.3, updates=1250, largest_batch=64)
 TABLE_MODULE = Recipe(50, 3e-3, "cosine", 0.1)
