@@ -32,6 +32,7 @@ from skorch.callbacks import (
     Checkpoint,
     EarlyStopping,
     EpochScoring,
+    Freezer,
     GradientNormClipping,
     LRScheduler,
     PrintLog,
@@ -48,7 +49,7 @@ from sksetvalued.estimators._checkpoint import tell_apart
 from sksetvalued.estimators._container import pack, unpack
 from sksetvalued.estimators._identity import digest
 from sksetvalued.losses import FocalLoss
-from sksetvalued.training import SetNet
+from sksetvalued.training import SetNet, resolve_device
 
 X, y = load_digits(return_X_y=True)
 X, y = X[:200], y[:200]
@@ -763,3 +764,31 @@ def test_watching_callbacks_begin_anew(kill, tmp_path, capsys):
         clone(clf).fit(X, y, checkpoint=tmp_path)
     kill(None)
     assert_same(clone(clf).fit(X, y), clone(clf).fit(X, y, checkpoint=tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ({"verbose": 1}, {"verbose": 0}),
+        ({"verbose": 0}, {"verbose": 1}),
+        ({}, {"device": resolve_device("auto")}),
+    ],
+    ids=str,
+)
+def test_what_trains_nothing_else_tells_no_fits_apart(first, then, kill, tmp_path):
+    kill(2 * 7 + 3)
+    with pytest.raises(Killed):
+        clone(PLAIN).set_params(**first).fit(X, y, checkpoint=tmp_path / "state")
+    kill(None)
+    again = clone(PLAIN).set_params(**then).fit(X, y, checkpoint=tmp_path / "state")
+    assert_same(clone(PLAIN).fit(X, y), again)
+
+
+def test_layers_that_a_callback_froze_stay_frozen(kill, tmp_path):
+    clf = clone(PLAIN).set_params(callbacks=[Freezer("backbone*")])
+    kill(2 * 7 + 3)
+    with pytest.raises(Killed):
+        clone(clf).fit(X, y, checkpoint=tmp_path / "state")
+    kill(None)
+    again = clone(clf).fit(X, y, checkpoint=tmp_path / "state")
+    assert_same(clone(clf).fit(X, y), again)

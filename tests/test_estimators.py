@@ -1,6 +1,7 @@
 """Behaviour that the deep classifiers promise beyond scikit-learn's checks."""
 
 import io
+import os
 import pickle
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -1006,3 +1007,30 @@ def test_bytes_are_no_images_from_minus_one_to_one():
     clf.fit(images / 127.5 - 1, np.arange(40) % 2)
     with pytest.raises(ValueError, match="images of bytes, which are divided by 255"):
         clf.predict_set(images)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_one_cycle_ends_with_the_training(optimizer, data):
+    clf = fast(BOTH[0], lr=0.02, lr_schedule="one_cycle", optimizer=optimizer).fit(*data)
+    (group,) = clf.net_.optimizer_.param_groups
+    assert group["lr"] == pytest.approx(0.02 / 25 / 1e4)
+    momentum = group["momentum"] if optimizer == "sgd" else group["betas"][0]
+    assert momentum == pytest.approx(0.95)
+
+
+def test_scores_of_half_precision_have_the_digits_of_single_precision(data):
+    clf = fast(BOTH[0], precision="bf16").fit(*data)
+    scores = torch.from_numpy(clf.decision_function(data[0]))
+    assert (scores != scores.bfloat16().float()).double().mean() > 0.5
+
+
+def test_workers_are_eight_at_most(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(64), raising=False)
+    assert default_workers() == 8
+
+
+def test_a_k_that_is_no_integer_is_refused_after_the_fit_too(data):
+    X, y = data
+    clf = fast(BOTH[0]).fit(X, y)
+    with pytest.raises(TypeError, match=r"k must be an integer >= 1, got 2\.0"):
+        clf.set_params(k=2.0).predict_set(X)

@@ -852,3 +852,30 @@ def test_a_threshold_that_few_samples_set_is_told(recwarn):
     assert not [w for w in recwarn if "samples of this piece" in str(w.message)]
     with pytest.warns(UserWarning, match=r"set by the 3 samples of this piece.*calibrate\(X\)"):
         clf.partial_fit(X[:3], y[:3])
+
+
+class Tallies(torch.nn.Linear):
+    """A backbone whose state is neither in tensors nor in numbers of its own."""
+
+    def __init__(self):
+        super().__init__(5, 8)
+        self.tally = {"rows": 0}
+
+    def get_extra_state(self):
+        return self.tally
+
+    def set_extra_state(self, state):
+        self.tally = dict(state)
+
+    def forward(self, x):
+        if self.training:
+            self.tally["rows"] += len(x)
+        return super().forward(x)
+
+
+def test_a_training_that_fails_puts_extra_states_back():
+    clf = TopKClassifier(2, backbone=Tallies(), warm_start=True, **QUICK).fit(X, y)
+    before = dict(clf.net_.module_.backbone.tally)
+    with pytest.raises(OSError):
+        clf.set_params(callbacks=[Fails("on_batch_end", OSError)]).fit(X, y)
+    assert clf.net_.module_.backbone.tally == before

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import log_softmax, softmax
+from sklearn.metrics import log_loss
 
 from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier
+from sksetvalued.training import split_per_class
 
 RNG = np.random.default_rng(0)
 X = RNG.integers(0, 256, (40, 6, 6, 3), dtype=np.uint8)
@@ -170,3 +172,23 @@ def test_scores_of_several_labels_are_averaged():
         clf.set_params(transform={"train": upper, "eval": view})
         views.append(clf.decision_function(X))
     np.testing.assert_allclose(combined, np.mean(views, axis=0), rtol=SINGLE, atol=SINGLE)
+
+
+def test_the_validation_loss_of_views_is_the_mean_of_theirs(monkeypatch):
+    monkeypatch.setitem(globals(), "X", (X // 4 + 48 * Y[:, None, None, None]).astype(np.uint8))
+    params = {"validation_fraction": 0.5, "monitor": "valid_loss", "max_epochs": 10}
+    clf = fitted(loss="cross_entropy", **params)
+    _, held = split_per_class(Y, 0.5, np.random.RandomState(clf._seed))
+    proba = [softmax(scores_of(clf, view)[held], axis=1) for view in (upper, lower)]
+    expected = np.mean([log_loss(Y[held], each) for each in proba])
+    assert min(clf.history_[:, "valid_loss"]) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:k=. is at least the number of classes")
+def test_every_class_is_returned_by_the_mean_probability_of_the_views():
+    clf = fitted(k=4, loss="cross_entropy")
+    assert clf.set_params(k=5).predict_set(X).all()
+    views = [softmax(scores_of(clf, view), axis=1) for view in (upper, lower)]
+    order = np.argsort(-np.mean(views, axis=0), axis=1)
+    clf.set_params(transform={"train": upper, "eval": both})
+    np.testing.assert_array_equal(clf.predict_labels(X), clf.classes_[order])

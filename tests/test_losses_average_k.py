@@ -570,3 +570,18 @@ def test_k_may_be_a_number_of_few_bits():
         for sample_weight in (None, weight):
             losses = [AverageKLoss(k)((*scores,), target, sample_weight) for k in (k, 5)]
             assert losses[0] == losses[1]
+
+
+def test_autocast_of_the_caller_changes_no_weighted_loss():
+    scores, proposals, _, target = draw(64, 50, dtype=torch.float32)
+    loss, weight = AverageKLoss(k=3), torch.linspace(0.5, 2, 64)
+    expected = loss((scores, proposals), target, weight)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(loss((scores, proposals), target, weight), expected)
+
+
+@pytest.mark.parametrize(("given", "alpha"), [(None, 0.1), (1.0, 1.0)])
+def test_the_candidates_weigh_a_tenth_in_an_estimator_unless_told(given, alpha):
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    clf = AverageKClassifier(2, alpha=given, max_epochs=1, random_state=0)
+    assert clf.fit(X, np.arange(40) % 4).net_.criterion_.alpha == alpha

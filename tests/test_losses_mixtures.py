@@ -223,3 +223,22 @@ def test_smoothing_counts_as_much_as_the_cross_entropy():
         return whole - plain
 
     torch.testing.assert_close(added(0.5), 0.5 * added(1.0))
+
+
+@pytest.mark.parametrize("cls", [NoisedMixtureLoss, AverageKMixtureLoss])
+def test_autocast_of_the_caller_changes_no_smoothed_loss(cls):
+    loss = cls(3, label_smoothing=0.2, prior=PRIOR, generator=0).eval()
+    scores = PAIR if cls is AverageKMixtureLoss else (SCORES,)
+    scores = tuple(part.float() for part in scores)
+    given = scores if len(scores) > 1 else scores[0]
+    expected = loss(given, TARGET)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(loss(given, TARGET), expected)
+
+
+@pytest.mark.parametrize("cls", [NoisedMixtureLoss, AverageKMixtureLoss])
+def test_the_generator_of_a_mixture_decides_its_noise(cls):
+    given = PAIR if cls is AverageKMixtureLoss else SCORES
+    first, again, other = (cls(3, generator=seed)(given, TARGET) for seed in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)

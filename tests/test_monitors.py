@@ -10,7 +10,7 @@ from skorch.callbacks import Checkpoint, EarlyStopping, EpochScoring, InputShape
 
 from sksetvalued import AverageKClassifier, TopKClassifier
 from sksetvalued.metrics import set_coverage_score
-from sksetvalued.training import split_per_class
+from sksetvalued.training import Monitor, split_per_class
 
 
 @pytest.fixture(scope="module")
@@ -156,3 +156,10 @@ def test_parts_of_another_width_are_named(imbalanced):
     wide = np.concatenate([X, X], axis=1).astype(np.float32)
     with pytest.raises(ValueError, match=r"parts .*'num': \(8,\)"):
         clf.predict({"num": wide})
+
+
+def test_scores_that_are_no_numbers_are_the_worst():
+    monitor = Monitor("valid_metric", lambda y_true, y_score, sample_weight: 1.0)
+    for value, expected in ((np.nan, -np.inf), (np.inf, -np.inf), (0.5, 1.0)):
+        monitor.update(torch.full((2, 3), value), torch.tensor([0, 1]))
+        assert monitor.compute() == expected

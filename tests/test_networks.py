@@ -591,3 +591,31 @@ def test_widths_of_any_integer_type_add_up(integer):
 def test_sizes_of_layers_are_positive_integers(build, said):
     with pytest.raises((TypeError, ValueError), match=said):
         build()
+
+
+@pytest.mark.parametrize(
+    ("cls", "params"), [(ConvNet, {"widths": (4,)}), (DenseNet, {"depth": 7, "growth": 2})]
+)
+def test_dropout_of_the_backbones_of_images_acts_in_training_alone(cls, params):
+    x = torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    for share in (0.0, 0.5):
+        body = cls((1, 8, 8), **params, dropout=share, generator=torch.Generator().manual_seed(0))
+        assert torch.equal(body(x), body(x)) == (share == 0)
+        body.eval()
+        assert torch.equal(body(x), body(x))
+
+
+def test_the_convolutions_of_densenet_start_as_in_the_paper():
+    body = DenseNet((3, 8, 8), depth=7, growth=40, generator=torch.Generator().manual_seed(0))
+    for layer in body.modules():
+        if isinstance(layer, nn.Conv2d):
+            expected = (2 / layer.weight[0].numel()) ** 0.5
+            assert layer.weight.std().item() == pytest.approx(expected, rel=0.1)
+
+
+@pytest.mark.parametrize("prefix", ["", "module."])
+def test_a_file_of_a_whole_network_gives_its_backbone(prefix, tmp_path):
+    source = build((64,), shape=(20,))
+    torch.save({prefix + k: v for k, v in source.state_dict().items()}, tmp_path / "w.pt")
+    loaded = build((64,), shape=(20,), weights=tmp_path / "w.pt").backbone.state_dict()
+    assert all(torch.equal(v, loaded[k]) for k, v in source.backbone.state_dict().items())

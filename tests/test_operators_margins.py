@@ -60,3 +60,11 @@ def test_counts_may_be_arrays_of_any_kind():
         torch.testing.assert_close(class_margins(given, 0.6).float(), expected)
     assert class_margins(counts.astype(np.uint16), 0.6).dtype == torch.float32
     assert class_margins(counts.astype(">f8"), 0.6).dtype == torch.float64
+
+
+def test_margins_of_integers_have_the_default_type_of_torch():
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert class_margins([1, 3], 0.5).dtype == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)

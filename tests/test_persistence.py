@@ -909,3 +909,12 @@ assert "torch._dynamo" not in set(sys.modules) - known
     clf = load(tmp_path / "model")
     clf.predict_set(np.zeros((1, 5)))
     assert clf.partial_fit(np.zeros((3, 5)), [0, 1, 2]).net_.optimizer_ is not None
+
+
+def test_pieces_go_on_from_the_file_of_a_model_from_a_file(tmp_path):
+    model = TopKClassifier(k=2, loss="cross_entropy", random_state=0)
+    model.partial_fit(X, Y, classes=np.arange(6))
+    again = saved_and_loaded(saved_and_loaded(model, tmp_path), tmp_path)
+    for m in (model, again):
+        m.partial_fit(X, Y)
+    np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import torch
 from hostile_files import document_of, signed, with_document
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import make_blobs
@@ -20,6 +21,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
+from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline, make_union
 from sklearn.preprocessing import (
     FunctionTransformer,
@@ -603,3 +605,12 @@ def test_a_model_with_its_transform(tmp_path):
     samples = torch.from_numpy(images)
     np.testing.assert_array_equal(loaded.predict_proba(samples), model.predict_proba(samples))
     assert loaded.get_params()["transform"]["train"].transforms[1].size == [8]
+
+
+def test_metadata_requests_of_steps_are_told(tmp_path):
+    with config_context(enable_metadata_routing=True):
+        scaler = StandardScaler().set_fit_request(sample_weight=True)
+        model = make_pipeline(scaler, PlugInClassifier(GaussianNB(), rules.TopK(2), cv=2))
+        model.fit(X, Y)
+    with pytest.warns(UserWarning, match="^metadata requests of the training are not restored"):
+        saved_and_loaded(model, tmp_path)

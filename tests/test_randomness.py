@@ -376,3 +376,22 @@ def test_the_function_of_the_loss_draws_the_same_noise_where_it_is_checkpointed(
     loss = checkpoint(noised, x, torch.Generator(), use_reentrant=reentrant)
     with pytest.raises(RuntimeError, match="function of the loss without a generator"):
         loss.backward()
+
+
+class Draws(nn.Linear):
+    """A backbone of the user that draws from torch's generator in training."""
+
+    drawn = []
+
+    def forward(self, x):
+        if self.training:
+            self.drawn.append(torch.rand(()).item())
+        return super().forward(x)
+
+
+def test_code_of_the_user_draws_other_numbers_in_each_piece():
+    Draws.drawn.clear()
+    clf = TopKClassifier(2, backbone=Draws(64, 8), random_state=0)
+    for _ in range(2):
+        clf.partial_fit(X, y, classes=np.unique(y))
+    assert len(set(Draws.drawn)) == len(Draws.drawn) > 2

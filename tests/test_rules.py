@@ -861,3 +861,8 @@ def test_single_precision_below_a_threshold_in_double_is_below_it():
         rule = AverageError(error).fit(p, y)
         sets = rule.predict_set(single)
         np.testing.assert_array_equal(sets, rule.predict_set(single.astype(float)))
+
+
+def test_a_truth_value_is_no_average_size():
+    with pytest.raises(TypeError, match="k must be a real number > 0, got True"):
+        AverageK(True).fit(np.full((4, 3), 1 / 3))

@@ -229,3 +229,9 @@ class TestSignals:
         with pytest.raises(ValueError, match=r"\(n, 4, 9\) are read as grey images.*\"signal\""):
             fit(SIGNALS, backbone=body)
         fit({"input": SIGNALS}, backbone=body)
+
+
+def test_images_that_were_standardised_are_refused_by_the_statistics_of_imagenet():
+    X = rng.uniform(-1, 1, IMAGES.shape).astype(np.float32)
+    with pytest.raises(ValueError, match=r"from -0\.\d+ to .*normalization=\(0, 1\)"):
+        fit(X, normalization="imagenet")

@@ -1348,3 +1348,25 @@ def test_a_training_that_taught_nothing_is_told(data, loss):
         warnings.simplefilter("error", ConvergenceWarning)
         quick(loss=loss, max_epochs="auto").fit(X, Y)
         quick(loss=loss, max_epochs=40, lr=1e-2).fit(X, every)  # nothing is left to learn
+
+
+def test_the_first_piece_bounds_the_sizes_by_twice_its_largest():
+    X, Y = np.random.default_rng(0).normal(size=(20, 3)), np.eye(20, 40, dtype=int)
+    Y[0, :12] = 1
+    assert quick().partial_fit(X, Y).largest_size_ == 24
+
+
+def test_weights_count_in_the_threshold_of_held_out_samples(data):
+    X, Y = data
+    weight = np.where(Y.sum(1) > 2, 9.0, 1.0)
+    clf = quick(size="threshold", calibration_fraction=0.5).fit(X, Y, sample_weight=weight)
+    _, held, _ = clf._split(sp.csr_array(Y), None)
+    threshold = clf.rule_.threshold_
+    assert threshold == clf.calibrate(X[held], sample_weight=weight[held]).rule_.threshold_
+    assert threshold != clf.calibrate(X[held]).rule_.threshold_
+
+
+def test_a_sample_is_left_to_train_on(data):
+    X, Y = data
+    clf = quick(size="threshold", calibration_fraction=0.9).fit(X[:4], Y[:4])
+    assert clf.predict(X).shape == Y.shape

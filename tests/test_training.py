@@ -34,7 +34,7 @@ from skorch.callbacks import (
 )
 from torch.utils.data import DataLoader
 
-from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier
+from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier, training
 from sksetvalued.inputs import SparseInputs, SparseRows
 from sksetvalued.inputs._tables import ArrayInputs
 from sksetvalued.metrics import (
@@ -1640,3 +1640,29 @@ def test_a_training_that_diverges_names_the_rate_and_a_decay_that_turns_weights_
         classifier(lr=1.0, weight_decay=1000.0, max_epochs=50).fit(*data)
     with pytest.raises(ValueError, match=r"smaller rate than lr=1e\+30, scale"):
         classifier(lr=1e30, optimizer="sgd", weight_decay=0.0).fit(*data)
+
+
+def test_few_images_are_gone_through_more_often():
+    few = training.recipe(None, (1, 28, 28))
+    assert few.epochs(10) == 125
+    assert few.epochs(1000) == 16
+
+
+def test_each_class_holds_its_share_out_in_the_mean_and_keeps_a_sample():
+    sizes = np.array([1, 2, 3, 10, 101])
+    y = np.random.default_rng(0).permutation(np.repeat(np.arange(5), sizes))
+    for fraction, expected in ((0.3, [0, 0.6, 0.9, 3, 30.3]), (0.9, [0, 1, 2, 9, 90.9])):
+        counts = []
+        for seed in range(500):
+            kept, held = split_per_class(y, fraction, np.random.RandomState(seed))
+            np.testing.assert_array_equal(np.sort(np.r_[kept, held]), np.arange(len(y)))
+            assert set(y[kept]) == set(range(5))
+            counts.append(np.bincount(y[held], minlength=5))
+        np.testing.assert_allclose(np.mean(counts, axis=0), expected, atol=0.1)
+        assert np.ptp(counts, axis=0).max() <= 1
+
+
+def test_transformers_that_were_trained_before_learn_slowly():
+    fine, anew = (training.recipe("hf/bert", {}, weights) for weights in ("pretrained", None))
+    assert (fine.lr, fine.max_epochs) == (5e-5, 5)
+    assert fine.lr < anew.lr

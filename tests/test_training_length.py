@@ -354,3 +354,26 @@ def test_a_search_goes_by_classes_that_it_trains_on(monkeypatch):
     AverageKClassifier(2, loss="cross_entropy", random_state=0).fit(X, y)
     ((train, valid),) = given
     assert np.isin(np.asarray(valid), np.asarray(train)).all()
+
+
+def test_a_search_tries_ten_epochs_at_least_and_eighty_at_most():
+    assert [training.most_epochs(n) for n in (1, 500, 5000)] == [80, 20, 10]
+
+
+class Rates(Callback):
+    """Collect the rate of each update."""
+
+    rates = []
+
+    def on_train_begin(self, net, **kwargs):
+        self.rates.clear()
+
+    def on_batch_begin(self, net, training, **kwargs):
+        if training:
+            self.rates.append(net.optimizer_.param_groups[0]["lr"])
+
+
+def test_the_rate_of_averaged_weights_rises_over_fifty_updates():
+    classifier(max_epochs=12, lr=0.01, batch_size=50, callbacks=[Rates]).fit(X, CLEAR)
+    expected = 0.01 * np.minimum(1, np.arange(1, 73) / 50)
+    np.testing.assert_allclose(Rates.rates, expected)

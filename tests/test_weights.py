@@ -8,8 +8,9 @@ from torch import nn
 from sksetvalued import AverageKClassifier, TopKClassifier
 from sksetvalued.deploy import to_torch
 from sksetvalued.inputs._tables import ArrayInputs
+from sksetvalued.metrics import set_coverage_score
 from sksetvalued.rules import AverageError, AverageK
-from sksetvalued.training import make_criterion
+from sksetvalued.training import make_criterion, split_per_class
 
 rng = np.random.default_rng(0)
 y = np.arange(120) % 3
@@ -103,3 +104,12 @@ def test_small_weights_silence_no_warning():
     for weight in (None, np.full(300, 1 / 300)):
         with pytest.warns(UserWarning, match="many scores are equal"):
             AverageK(2).fit(tied, sample_weight=weight)
+
+
+def test_weights_count_in_what_is_monitored():
+    clf = TopKClassifier(1, validation_fraction=0.5, **QUICK).fit(X, y, sample_weight=WEIGHT)
+    _, held = split_per_class(y, 0.5, np.random.RandomState(clf._seed))
+    sets = clf.predict_set(X[held])
+    expected = set_coverage_score(y[held], sets, sample_weight=WEIGHT[held])
+    assert max(clf.history_[:, "valid_top_k_accuracy"]) == pytest.approx(expected)
+    assert expected != pytest.approx(set_coverage_score(y[held], sets))

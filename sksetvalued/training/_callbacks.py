@@ -34,7 +34,7 @@ from torch.optim.lr_scheduler import MultiStepLR, OneCycleLR, ReduceLROnPlateau
 from .._checks import check_number, check_takes
 from .._signatures import parameters_of
 from .._warnings import warn_caller
-from ._state import modules_of, put_state, state_of
+from ._state import Shows, modules_of, put_state, state_of
 
 #: Callbacks that show or write what happens.
 WATCHING = (
@@ -438,7 +438,7 @@ def _averaged(module):
             yield from (part.running_mean, part.running_var)
 
 
-class EpochProgress(Callback):
+class EpochProgress(Shows):
     """Show a progress bar over the epochs, with the losses and the monitored metric."""
 
     def __init__(self, total, monitor=None):

@@ -25,6 +25,10 @@ PLAIN = (bool, int, float, str, type(None))
 MODULE_ATTRIBUTES = frozenset(vars(torch.nn.Module()))
 
 
+class Shows(Callback):
+    """A callback that shows what happens, and has no state that a training needs."""
+
+
 class KeepState(Callback):
     """Hand over the state of a training after each epoch, and begin with one that was kept.
 
@@ -69,8 +73,8 @@ class KeepState(Callback):
             self.checkpoint.write(self._take(net), self.seed)
 
     def _others(self, net):
-        silent = (KeepState, PrintLog, ProgressBar)
-        return [(name, other) for name, other in net.callbacks_ if not isinstance(other, silent)]
+        without = (KeepState, Shows, PrintLog, ProgressBar)
+        return [(name, other) for name, other in net.callbacks_ if not isinstance(other, without)]
 
     def _take(self, net):
         return {
