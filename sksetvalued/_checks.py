@@ -110,10 +110,12 @@ def check_in_order(values, name, classes=None, of="classes"):
         if same:
             return
         if {*map(type, names), *map(type, given)} == {str}:
-            others = [label for label in given if label not in set(names)]
+            missing, others = sorted(set(names) - set(given)), sorted(set(given) - set(names))
+            wrong = [f"lacks {missing[:5]}"] if missing else []
+            wrong += [f"names {others[:5]}, which are none of them"] if others else []
             raise ValueError(
-                f"{name} must have an entry for each of {of}, but its index, {given[:5]}, names "
-                f"others than {names[:5]}{f', such as {others[0]!r}' if others else ''}."
+                f"{name} must have one entry for each of {of}, but its index "
+                f"{' and '.join(wrong) or 'holds one twice'}."
             )
     if not _are_sorted(given):
         raise ValueError(

@@ -365,7 +365,7 @@ def test_counts_are_in_the_order_of_the_labels_that_are_given():
             ValueError, match=r"at position 0 its.*'a', and labels 'c'.*\.loc\[labels\]"
         ):
             use(y_true, y_set, class_counts=counts.sort_index(), **params)
-        with pytest.raises(ValueError, match="each of labels.*names others.*such as 'bb'"):
+        with pytest.raises(ValueError, match=r"each of labels.*lacks \['b'\] and names \['bb'\]"):
             use(y_true, y_set, class_counts=counts.set_axis(["c", "a", "bb"]), **params)
 
 

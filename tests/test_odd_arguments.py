@@ -438,7 +438,9 @@ class Confined(Dying):
 def test_no_room_for_the_batches_of_workers(positions):
     params = {"iterator_train__num_workers": 1, "iterator_valid__num_workers": 1}
     model = top_k(net_params=params)
-    with pytest.raises(RuntimeError, match=r"no room .*--shm-size.*net_params=.*num_workers"):
+    with pytest.raises(
+        RuntimeError, match=r"shared memory \(.*too large.*--shm-size.*num_workers"
+    ):
         model.fit(Confined(positions[0]), Y).predict_set(Confined(positions[1], 80))
 
 

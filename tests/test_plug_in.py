@@ -277,7 +277,7 @@ def test_a_classifier_that_is_fitted_anew_to_other_classes_is_refused(digits):
     model = GaussianNB().fit(X[few], y[few])
     clf = PlugInClassifier(model, TopK(1), cv="prefit").fit(X_new)
     model.fit(X[others], y[others])
-    calls = [clf.predict_set, clf.predict_labels, clf.predict_proba, clf.calibrate]
+    calls = [clf.predict_set, clf.predict_labels, clf.predict, clf.predict_proba, clf.calibrate]
     for call in [*calls, lambda X: calibrate(clf, iter([X]))]:
         with pytest.raises(ValueError, match="GaussianNB was fitted anew since, to .*: call fit"):
             call(X_new)

@@ -477,7 +477,7 @@ class PlugInClassifier(MetaEstimatorMixin, AccuracyMixin, BaseEstimator):
         -------
         y_pred : ndarray of shape (n_samples,)
         """
-        check_is_fitted(self)
+        self._check_fitted()
         return self.estimator_.predict(X)
 
     @available_if(_estimator_has("predict_proba"))
@@ -573,7 +573,7 @@ class PlugInClassifier(MetaEstimatorMixin, AccuracyMixin, BaseEstimator):
         if self._is_prefit() and self.estimator is not self.estimator_:
             warn_caller(
                 f"estimator={self.estimator!r:.80} is not the classifier of fit, which is still "
-                "in use: call fit, which with cv='prefit' calibrates only.",
+                "in use: call fit once that one is fitted; with cv='prefit' it calibrates only.",
             )
 
     def _check_parts(self):

@@ -171,12 +171,13 @@ class TakesSamples:
         normalize = self.net_.bare_module.normalize
         constant, values = (part.cpu() for part in columns_left_out(normalize))
         if len(constant):
-            constant = constant[inputs.other_values(constant, values)].tolist()
+            constant = constant[inputs.other_values(constant, values)].numpy()
         if len(constant):
+            names = getattr(self, "feature_names_in_", np.arange(self.input_shape_[0]))[constant]
             warn_caller(
-                f"The columns {constant[:10]}{'...' if len(constant) > 10 else ''} had one value "
-                "each when the network was fitted, which leaves them out: that they differ now "
-                f"has no effect. {TO_KEEP_COLUMNS}",
+                f"The columns {names[:10].tolist()}{'...' if len(names) > 10 else ''} had one "
+                "value each when the network was fitted, which leaves them out: that they differ "
+                f"now has no effect. {TO_KEEP_COLUMNS}",
             )
         columns = getattr(normalize, "columns", None)
         if columns is None:

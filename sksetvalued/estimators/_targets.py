@@ -18,6 +18,7 @@ from .._arrays import (
     in_numpy,
     in_unit,
     names_of_columns,
+    plain_labels,
 )
 from .._warnings import warn_caller
 
@@ -275,16 +276,17 @@ def find_labels(labels, classes, extend=False):
     ValueError
         If a label is not among the classes, unless `extend`.
     """
+    given, known = labels, classes
     if {labels.dtype.kind, classes.dtype.kind} in ({"M"}, {"m"}):  # which may differ in the unit
         dtype = np.result_type(labels, classes)
-        labels, classes = in_unit(labels, dtype), in_unit(classes, dtype)
-    index = {label: position for position, label in enumerate(classes.tolist())}
-    positions = np.array([index.setdefault(x, len(index)) for x in labels.tolist()], dtype=int)
-    unseen = list(index)[len(classes) :]
-    if unseen and not extend:
+        given, known = in_unit(labels, dtype), in_unit(classes, dtype)
+    index = {label: position for position, label in enumerate(known.tolist())}
+    positions = np.array([index.setdefault(x, len(index)) for x in given.tolist()], dtype=int)
+    unseen = np.unique(labels[positions >= len(classes)])
+    if len(unseen) and not extend:
         raise ValueError(
-            f"y holds labels that are not among the classes: {sorted(unseen)[:10]}; known are "
-            f"{classes[:10].tolist()}{'...' if len(classes) > 10 else ''}. Name all of them in "
-            "`classes` at the first call of partial_fit, or fit anew."
+            f"y holds labels that are not among the classes: {plain_labels(unseen[:10])}; known "
+            f"are {plain_labels(classes[:10])}{'...' if len(classes) > 10 else ''}. Name all of "
+            "them in `classes` at the first call of partial_fit, or fit anew."
         )
     return positions

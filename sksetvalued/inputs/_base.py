@@ -179,6 +179,8 @@ class Inputs(ABC):
     def other_values(self, columns, values):
         """Return which of some columns of a table hold anything else than a value of each.
 
+        None of samples that would have to be read for it, which takes as long as an epoch.
+
         Parameters
         ----------
         columns : LongTensor of shape (n_columns,)

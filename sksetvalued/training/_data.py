@@ -24,7 +24,7 @@ WORKER_ARGUMENTS = {
 DEAD_WORKER = "It reads samples"
 
 #: What is said of a worker that cannot share a batch.
-NO_ROOM = "no room for a batch in shared memory"
+NOT_SHARED = "a worker cannot put a batch into shared memory"
 
 #: What to do without workers.
 NO_WORKERS = (
@@ -224,13 +224,13 @@ class MemoryBatches:
 def shared(batch):
     """Return a batch, of a worker in shared memory.
 
-    It gets there anyway, but by a thread of the worker, of whose errors nobody would hear.
+    It gets there anyway, but by a thread of the worker, whose errors end no training.
     """
     if torch.utils.data.get_worker_info() is not None:
         try:
             _share(batch)
         except (OSError, RuntimeError) as error:
-            raise RuntimeError(f"{NO_ROOM}: {error}") from error
+            raise RuntimeError(f"{NOT_SHARED} ({error})") from error
     return batch
 
 
@@ -326,10 +326,12 @@ class Loader(DataLoader):
                     f"{message}: a worker process took longer for a batch than the `timeout` in "
                     "net_params allows. Raise it, or use smaller batches."
                 ) from error
-            if NO_ROOM in message:
+            if NOT_SHARED in message:
+                told = message[message.rindex(NOT_SHARED) :].strip()
                 raise RuntimeError(
-                    f"a worker found {NO_ROOM} (/dev/shm, which has 64 MB in a container of "
-                    f"Docker, or what --shm-size says). {NO_WORKERS}; smaller batches need less."
+                    f"{told}. That is /dev/shm, which has 64 MB in a container of Docker, or what "
+                    "--shm-size says: smaller batches need less. Where too many files are open, "
+                    f"raise the limit (ulimit -n). {NO_WORKERS}."
                 ) from error
             if not message.startswith("DataLoader"):
                 raise
