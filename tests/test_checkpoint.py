@@ -47,7 +47,7 @@ from torchvision.transforms import v2
 from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier, save
 from sksetvalued.estimators._checkpoint import tell_apart
 from sksetvalued.estimators._container import pack, unpack
-from sksetvalued.estimators._identity import digest
+from sksetvalued.estimators._identity import digest, identity
 from sksetvalued.losses import FocalLoss
 from sksetvalued.training import SetNet, resolve_device
 
@@ -792,3 +792,25 @@ def test_layers_that_a_callback_froze_stay_frozen(kill, tmp_path):
     kill(None)
     again = clone(clf).fit(X, y, checkpoint=tmp_path / "state")
     assert_same(clone(clf).fit(X, y), again)
+
+
+@pytest.mark.parametrize("make", [np.zeros, torch.zeros])
+def test_large_data_are_told_to_the_last_entry(make):
+    n_rows = 5000 if make is np.zeros else 2**22 + 1
+    data = make(n_rows, dtype={np.zeros: np.uint8, torch.zeros: torch.uint8}[make])
+    before = digest(data)
+    data[-1] = 1
+    assert digest(data) != before
+
+
+class Slotted:
+    __slots__ = ("strength",)
+
+    def __init__(self, strength):
+        self.strength = strength
+
+
+@pytest.mark.parametrize("make", [Slotted, lambda n: deque([print, n])], ids=["slots", "deque"])
+def test_objects_without_a_dict_are_told_by_what_they_hold(make):
+    assert digest(identity(make(1))) == digest(identity(make(1)))
+    assert digest(identity(make(1))) != digest(identity(make(2)))

@@ -549,3 +549,14 @@ class TestErrors:
             classifier(net_params=params).fit(Broken("targets", Y))
         # Whoever keeps the error, as a notebook does, keeps no process alive.
         assert set(multiprocessing.active_children()) <= set(before), error
+
+
+def test_items_of_a_class_derived_from_tensor_datasets_are_read():
+    class Halved(TensorDataset):
+        def __getitem__(self, i):
+            x, label = super().__getitem__(i)
+            return x / 2, label
+
+    x = torch.arange(12.0).reshape(4, 3)
+    inputs = media_inputs(Halved(x, torch.arange(4)), "dataset")
+    assert torch.equal(inputs.take(torch.tensor([1, 3])), x[[1, 3]] / 2)

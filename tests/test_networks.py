@@ -619,3 +619,12 @@ def test_a_file_of_a_whole_network_gives_its_backbone(prefix, tmp_path):
     torch.save({prefix + k: v for k, v in source.state_dict().items()}, tmp_path / "w.pt")
     loaded = build((64,), shape=(20,), weights=tmp_path / "w.pt").backbone.state_dict()
     assert all(torch.equal(v, loaded[k]) for k, v in source.backbone.state_dict().items())
+
+
+def test_features_that_are_no_floats_are_refused():
+    class Rounds(nn.Module):
+        def forward(self, x):
+            return x.long()
+
+    with pytest.raises(ValueError, match="at least one feature, of floats, got 7 of torch.int64"):
+        build(Rounds(), (7,))

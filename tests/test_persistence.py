@@ -32,6 +32,7 @@ from sksetvalued import (
 )
 from sksetvalued._randomness import own_generators
 from sksetvalued.estimators import _allowed, _writing
+from sksetvalued.estimators._container import pack, unpack
 from sksetvalued.estimators._json import Decoder, NotEncodable, encode
 from sksetvalued.losses import LOSSES, SetLoss
 
@@ -918,3 +919,11 @@ def test_pieces_go_on_from_the_file_of_a_model_from_a_file(tmp_path):
     for m in (model, again):
         m.partial_fit(X, Y)
     np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
+
+
+@pytest.mark.parametrize(("old", "new"), [(b"[2,3]", b"[3,2]"), (b'"F32"', b'"I32"')])
+def test_shapes_and_types_of_tensors_are_under_the_checksum(old, new):
+    data = pack({"kind": "x"}, {"t": torch.ones(2, 3)})
+    assert data.count(old) == 1
+    with pytest.raises(ValueError, match="its checksum does not agree"):
+        unpack(data.replace(old, new))

@@ -348,3 +348,18 @@ def test_an_exported_graph_does_without_this_package():
     graph = torch.export.export(Project(), (scores,))
     assert "sksetvalued" not in graph.graph_module.code
     torch.testing.assert_close(graph.module()(scores), sparse_top(scores, 2))
+
+
+@pytest.mark.without_kernels
+def test_masked_classes_cost_nothing_where_functions_are_transformed():
+    scores, target = draw(3, 6), torch.tensor([0, 1, 3])
+    scores[:, 2] = -torch.inf
+
+    def total(scores):
+        return fenchel_young_loss(scores, target, False).sum()
+
+    gradient, value = torch.func.grad_and_value(total)(scores)
+    expected = scores.clone().requires_grad_()
+    torch.testing.assert_close(value, total(expected).detach())
+    assert value.isfinite()
+    torch.testing.assert_close(gradient, torch.autograd.grad(total(expected), expected)[0])

@@ -34,7 +34,7 @@ from sksetvalued.deploy import to_torch
 from sksetvalued.estimators import _deep
 from sksetvalued.estimators._marginals import label_proba, label_rank
 from sksetvalued.estimators._sparse_top import top_labels
-from sksetvalued.estimators._targets import find_labels
+from sksetvalued.estimators._targets import encode_label_sets, find_labels
 from sksetvalued.losses import AverageKLoss, BinaryCrossEntropyLoss, ROLELoss, SparseTopLoss
 from sksetvalued.metrics import top_k_accuracy_score
 from sksetvalued.operators import sparse_top
@@ -1370,3 +1370,10 @@ def test_a_sample_is_left_to_train_on(data):
     X, Y = data
     clf = quick(size="threshold", calibration_fraction=0.9).fit(X[:4], Y[:4])
     assert clf.predict(X).shape == Y.shape
+
+
+def test_classes_that_come_with_single_labels_are_sorted():
+    given = np.array(["elm", "ash", "oak"])
+    indicator, classes, form = encode_label_sets(np.array(["oak", "ash"]), given=given)
+    assert (classes.tolist(), form) == (["ash", "elm", "oak"], "single")
+    assert indicator.toarray().tolist() == [[0, 0, 1], [1, 0, 0]]

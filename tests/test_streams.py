@@ -433,3 +433,12 @@ def test_lengths_are_those_of_sums_of_any_type():
     assert Stream([], classes=range(2), class_counts=[1.5, 1]).n_samples == 3
     half = np.full(2, 40_000, np.float16)  # whose sum it does not hold
     assert Stream([], classes=range(2), class_counts=half).n_samples == 80_000
+
+
+def test_a_warm_start_may_stream_some_of_the_classes():
+    some, places = np.isin(y, list("bdh")), [1, 3, 7]
+    rest = Stream(Rows(X[some], y[some]), classes=list("bdh"), class_counts=COUNTS[places])
+    clf = fitted(stream(), warm_start=True).fit(rest)
+    assert clf.classes_.tolist() == CLASSES.tolist()
+    assert clf.class_counts_[places].tolist() == COUNTS[places].tolist()
+    assert clf.class_counts_.sum() == some.sum()

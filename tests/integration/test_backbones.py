@@ -228,3 +228,23 @@ def test_a_file_that_asks_for_more_takes_no_memory(change, tmp_path):
     params = {**TEXT, **change}
     with pytest.raises((ValueError, RuntimeError)):
         rebuild_network("hf/bert", params, form, 3, "linear", state, torch.Generator())
+
+
+def test_weights_that_are_missing_in_a_folder_are_named(tmp_path):
+    from safetensors.torch import load_file, save_file
+    from transformers import BertConfig, BertModel
+
+    BertModel(BertConfig(**TEXT)).save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    state = load_file(file)
+    del state["encoder.layer.1.output.dense.weight"]
+    save_file(state, file, metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"lack \['encoder.layer.1.output.dense.weight'\]"):
+        fit(TOKENS, "hf/bert", weights=str(tmp_path))
+
+
+def test_without_weights_models_of_timm_are_scaled_by_the_data():
+    model = fit(IMAGES, "timm/resnet10t")
+    mean = model.net_.module_.normalize.mean.flatten()
+    expected = (torch.as_tensor(IMAGES).double() / 255).mean((0, 2, 3))
+    torch.testing.assert_close(mean.double(), expected, atol=1e-5, rtol=0)
