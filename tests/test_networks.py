@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 from sklearn.neighbors import KNeighborsClassifier
 from torch import nn
 
+from sksetvalued._randomness import part_of_batch
 from sksetvalued.networks import (
     MLP,
     ChannelStatistics,
@@ -19,6 +20,7 @@ from sksetvalued.networks import (
     backbone_names,
     build_network,
 )
+from sksetvalued.networks._random import draw_mask
 from sksetvalued.networks._rebuild import rebuild_network
 
 
@@ -628,3 +630,15 @@ def test_features_that_are_no_floats_are_refused():
 
     with pytest.raises(ValueError, match="at least one feature, of floats, got 7 of torch.int64"):
         build(Rounds(), (7,))
+
+
+def test_a_part_of_a_batch_drops_what_the_whole_does_in_its_rows_and_views():
+    whole = draw_mask(torch.ones(10, 7), 0.5, torch.Generator().manual_seed(0))
+    for rows in (slice(0, 3), slice(3, 5)):  # of five samples with two rows each
+        token = part_of_batch.set((rows, 5))
+        try:
+            n_rows = 2 * (rows.stop - rows.start)
+            own = draw_mask(torch.ones(n_rows, 7), 0.5, torch.Generator().manual_seed(0))
+        finally:
+            part_of_batch.reset(token)
+        assert torch.equal(own, whole[2 * rows.start : 2 * rows.stop])

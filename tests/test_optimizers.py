@@ -7,6 +7,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from sksetvalued import TopKClassifier
 from sksetvalued.training import resolve_optimizer
+from sksetvalued.training._optimizers import optimizer_params
 
 
 def matrix(by_columns):
@@ -55,6 +56,7 @@ def test_adamw_copies_no_matrix():
     [
         {},
         {"nesterov": False, "dampening": 0.3, "weight_decay": 0.1},
+        {"nesterov": False, "dampening": 0.3, "weight_decay": 0.1, "maximize": True},
         {"nesterov": False, "momentum": 0},
     ],
 )
@@ -119,3 +121,11 @@ def test_an_optimizer_without_a_closure_keeps_its_errors():
 def test_a_closure_without_default_is_the_remedy():
     step = Sharp.step
     fit(type("Remedied", (Sharp,), {"step": lambda self, closure: step(self, closure)}))
+
+
+def test_a_class_that_hands_its_arguments_on_takes_a_weight_decay():
+    class HandsOn(torch.optim.SGD):
+        def __init__(self, params, **kwargs):
+            super().__init__(params, **kwargs)
+
+    assert optimizer_params(HandsOn, {"lr": 1}, 0.1) == {"lr": 1, "weight_decay": 0.1}

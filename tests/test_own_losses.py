@@ -16,6 +16,7 @@ from sksetvalued.losses import (
     SetLoss,
     TopKHingeLoss,
 )
+from sksetvalued.training import make_criterion
 
 X, y = make_blobs(60, n_features=5, centers=4, random_state=0)
 BOTH = (TopKClassifier, AverageKClassifier)
@@ -285,3 +286,13 @@ def test_a_generator_given_to_a_loss_is_not_drawn_from():
     params = {"loss": "noised_hinge", "loss_params": {"generator": generator}}
     TopKClassifier(**QUICK, **params).fit(X, y)
     assert torch.equal(generator.get_state(), before)
+
+
+def test_what_a_criterion_of_torch_declares_is_taken_over():
+    class Declaring(torch.nn.CrossEntropyLoss):
+        head, uses_index, prior_exponent, smoothed_towards = "cosine", True, 0.25, "prior"
+
+    declared = Declaring(label_smoothing=0.1)
+    criterion = make_criterion(declared, None, {})
+    for name in ("head", "uses_index", "prior_exponent", "label_smoothing", "smoothed_towards"):
+        assert getattr(criterion, name) == getattr(declared, name), name

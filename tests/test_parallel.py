@@ -32,7 +32,7 @@ from sksetvalued import (
 from sksetvalued.losses import NoisedTopKHingeLoss
 from sksetvalued.rules import AverageK
 from sksetvalued.training import current_processes
-from sksetvalued.training._parallel import Processes, _communicating
+from sksetvalued.training._parallel import Part, Processes, _communicating
 from sksetvalued.training._state import generators_of
 
 pytestmark = pytest.mark.skipif(
@@ -75,10 +75,6 @@ class Freeze(Callback):
 
     def on_epoch_begin(self, net, **kwargs):
         net.module_.backbone[0].requires_grad_(len(net.history) > 1)
-
-
-def two_views(images):
-    return torch.stack([images, images.flip(-1)], 1)
 
 
 OF_USERS = "user's backbone, unused and frozen parameters"
@@ -700,3 +696,31 @@ def test_a_killed_process_ends_the_others(rank):
             with pytest.raises(RuntimeError, match="shared by 3 .*: a process ended"):
                 raise error
         assert time.monotonic() - start < 10
+
+
+def mirrored(image):
+    return torch.stack([image, image.flip(-1)])
+
+
+VIEWED = AverageKClassifier(
+    2,
+    backbone=nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten()),
+    transform={"eval": mirrored},
+    validation_fraction=0.2,
+    **COMMON,
+)
+
+
+def fit_views():
+    return readable(VIEWED.fit(IMAGES, y), IMAGES)
+
+
+def test_views_of_validation_samples_stay_together(pair):
+    assert_close(same(pair(fit_views)), fit_views())
+
+
+@pytest.mark.parametrize("n_samples", [1, 2, 3])
+def test_a_batch_of_less_than_two_samples_a_process_goes_whole_to_all(n_samples):
+    for rank in range(2):  # batch normalisation cannot be trained on one sample
+        assert Part(rank, 2).rows(n_samples) == slice(0, n_samples)
+        assert Part(rank, 2).sizes(n_samples) == [n_samples, 0]

@@ -1200,3 +1200,17 @@ def test_a_class_that_a_fold_lacks_is_below_all_its_margins():
     clf = PlugInClassifier(RidgeClassifier(), AverageK(1)).fit(X, y)
     lacks = RidgeClassifier().fit(X[y < 2], y[y < 2])
     assert (clf._scores_of_all_classes(lacks, X)[:, 2] == -np.inf).all()
+
+
+class Grouped(GaussianNB):
+    def fit(self, X, y, groups=None):
+        self.groups_ = groups
+        return super().fit(X, y)
+
+
+@pytest.mark.parametrize("cv", [GroupKFold(3), KFold(3, shuffle=True)])
+def test_groups_reach_a_classifier_that_names_them(cv):
+    X, y = load_iris(return_X_y=True)
+    groups = np.arange(150) % 10
+    clf = PlugInClassifier(Grouped(), AverageK(1.5), cv=cv).fit(X, y, groups=groups)
+    np.testing.assert_array_equal(clf.estimator_.groups_, groups)

@@ -452,3 +452,9 @@ def test_scores_of_weight_zero_are_not_the_lowest():
     p = np.vstack([np.full((30, 3), [0.3, 0.3, 0.4]), [[1.0, 0, 0]]])
     with pytest.warns(UserWarning, match="3 classes are in every set: so many samples"):
         AverageError(0.1).fit(p, np.zeros(31, int), np.append(np.ones(30), 0))
+
+
+def test_a_mean_of_weights_written_as_decimals_is_not_above_its_error():
+    # (1.5 / 3.5 + 3.4 / 3.5) / 2 is 0.7; floats of these weights add up to a little more.
+    below, counts = np.array([0.5, 2.4]), np.array([2.5, 2.5])
+    assert not _conformal.misses_more(below, counts, 0.7)

@@ -442,3 +442,11 @@ def test_a_warm_start_may_stream_some_of_the_classes():
     assert clf.classes_.tolist() == CLASSES.tolist()
     assert clf.class_counts_[places].tolist() == COUNTS[places].tolist()
     assert clf.class_counts_.sum() == some.sum()
+
+
+def test_arrays_of_several_sizes_are_a_list_in_a_batch():
+    images = [np.full((4, width), width, np.uint8) for width in (5, 6, 5, 7)]
+    source = [(image, "odd" if image.shape[1] % 2 else "even") for image in images]
+    first, labels = next(Stream.counted(source).batches(3))
+    assert [image.shape for image in first] == [(4, 5), (4, 6), (4, 5)]
+    assert labels.tolist() == ["odd", "even", "odd"]

@@ -1666,3 +1666,22 @@ def test_transformers_that_were_trained_before_learn_slowly():
     fine, anew = (training.recipe("hf/bert", {}, weights) for weights in ("pretrained", None))
     assert (fine.lr, fine.max_epochs) == (5e-5, 5)
     assert fine.lr < anew.lr
+
+
+@pytest.mark.parametrize("cls", [torch.nn.CrossEntropyLoss, torch.nn.NLLLoss])
+@pytest.mark.parametrize("ignored", [0, 2])
+def test_samples_of_an_ignored_class_have_no_part_in_a_weighted_mean(cls, ignored):
+    criterion = make_criterion(cls(ignore_index=ignored), None, {})
+    scores = torch.randn(9, 3, generator=torch.Generator().manual_seed(0))
+    target = torch.arange(9) % 3
+    torch.testing.assert_close(criterion(scores, target, torch.ones(9)), criterion(scores, target))
+
+
+@pytest.mark.parametrize("weight", [None, torch.ones(2)])
+def test_a_batch_of_ignored_samples_only_has_loss_zero(weight):
+    criterion = make_criterion(torch.nn.CrossEntropyLoss(ignore_index=1), None, {})
+    scores = torch.zeros(2, 3, requires_grad=True)
+    loss = criterion(scores, torch.ones(2, dtype=torch.int64), weight)
+    loss.backward()
+    assert loss == 0
+    assert not scores.grad.any()
