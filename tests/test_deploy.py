@@ -4,7 +4,6 @@ What skl2onnx writes of other steps and classifiers is tested in `tests/integrat
 """
 
 import copy
-import importlib.util
 import json
 import subprocess
 import sys
@@ -93,20 +92,6 @@ IN_FILES = [
 def quickly(*names):
     """Return the names of models in files, marked as slow but for some."""
     return [name if name in names else pytest.param(name, marks=slow) for name in IN_FILES]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def translations_are_read_once():
-    """For each file torch reads the translations of its operators anew, half of the time."""
-    if importlib.util.find_spec("onnxscript") is None:
-        yield
-        return
-    from torch.onnx._internal.exporter._registration import ONNXRegistry
-
-    with pytest.MonkeyPatch.context() as patch:
-        read = staticmethod(cache(ONNXRegistry.from_torchlib))
-        patch.setattr(ONNXRegistry, "from_torchlib", read)
-        yield
 
 
 @cache

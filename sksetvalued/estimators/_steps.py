@@ -298,8 +298,9 @@ def built(name, params, fitted):
     if "statistics_" in fitted:
         fitted = fitted | {"statistics_": _unlisted(fitted["statistics_"])}
     model = cls(**params)
-    for name, value in fitted.items():
-        vars(model)[name] = value[()] if isinstance(value, np.ndarray) else value
+    for name, value in fitted.items():  # arrays without a dimension were numbers of NumPy
+        is_number = isinstance(value, np.ndarray) and not value.ndim
+        vars(model)[name] = value[()] if is_number else value
     if hasattr(model, "_parameter_constraints"):
         model._validate_params()
     if step.check is not None:

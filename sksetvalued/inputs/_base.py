@@ -5,6 +5,11 @@ from typing import NamedTuple
 
 import torch
 
+from .._checks import LARGEST
+
+#: The deviation of a column that is left out: what is divided by it is next to nothing.
+LEFT_OUT = LARGEST
+
 #: The cosines of more columns than these are not taken, nor are all zeros of a matrix filled.
 WIDE = 500
 
@@ -49,7 +54,7 @@ class ColumnStatistics(NamedTuple):
     mean, std : DoubleTensor of shape (n_features,), optional
         Of ``arcsinh((x - centre) / scale)``. Sparse tables, most zeros of which have to stay, have
         none: of columns with zeros the centre is zero, and they are scaled only. The deviation of
-        a column without any is zero; that of one to be left out is the largest number.
+        a column without any is zero; that of one to be left out is `LEFT_OUT`.
     length : float, default=0.0
         What comes out has so large a sum of absolute values, in the mean of the rows; zero where
         it is not known.
@@ -82,8 +87,7 @@ class ColumnStatistics(NamedTuple):
         """
         if self.std is None:
             return self
-        largest = torch.finfo(torch.float32).max
-        return self._replace(std=torch.where(self.std == 0, largest, self.std))
+        return self._replace(std=torch.where(self.std == 0, LEFT_OUT, self.std))
 
 
 class Inputs(ABC):

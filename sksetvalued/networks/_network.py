@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from ..inputs import NamedTensors, NormalizedRows, SparseRows, arcsinh
+from ..inputs._base import LEFT_OUT
 from ..operators._precision import without_autocast
 from ._backbones import MLP
 from ._rows import RowLinear
@@ -114,7 +115,7 @@ def columns_left_out(normalize):
     scales = [layer for layer in normalize.modules() if isinstance(layer, ColumnScale)]
     if not scales:
         return torch.empty(0, dtype=torch.long), torch.empty(0)
-    left_out = (scales[-1].scale == torch.finfo(torch.float32).max).nonzero()[:, 0]
+    left_out = (scales[-1].scale == LEFT_OUT).nonzero()[:, 0]
     values, columns = scales[0].mean[left_out], scales[0].columns
     return (left_out if columns is None else columns[left_out]), values
 
