@@ -11,6 +11,7 @@ from skorch.callbacks import Callback
 
 from sksetvalued import AverageKClassifier
 from sksetvalued.estimators import _labels
+from sksetvalued.estimators._left_out import iter_as_new, surplus_of_own_class
 from sksetvalued.rules import AverageK
 from sksetvalued.training import folds_per_class, split_at_random
 
@@ -45,7 +46,7 @@ def fitted():
 
 
 def fold_scores(fitted, n_folds):
-    """Return the scores of the networks of folds, of new samples and of their own."""
+    """Return the scores of the networks of folds, of samples as new ones and of their own."""
     new, own = [], []
     for kept, out in folds_per_class(Y, n_folds, np.random.RandomState(fitted._seed)):
         part = classifier(calibration_folds=None, calibration_fraction=None)
@@ -53,9 +54,49 @@ def fold_scores(fitted, n_folds):
         part.set_params(device=fitted.device)
         part.fit(X[kept], Y[kept])
         part.class_counts_ = fitted.class_counts_
-        new.append(part._predict_log_proba(X[out]))
+        # The class of each by its odds in all other samples, in place of those in the fold.
+        proba, own_class = np.exp(part._predict_log_proba(X[out])), np.eye(5, dtype=bool)[Y[out]]
+        counts, whole = np.bincount(Y[kept], minlength=5), np.bincount(Y)
+        odds = (counts / (counts.sum() - counts))[Y[out]]
+        odds_alone = ((whole - 1) / (len(Y) - whole))[Y[out]]
+        proba[own_class] *= odds_alone / odds
+        new.append(np.log(proba / proba.sum(1, keepdims=True)))
         own.append(part._predict_log_proba(X[kept]))
     return new, own
+
+
+@pytest.mark.parametrize("weight_of_class", [None, np.array([1.0, 3, 0.5, 0.1])])
+def test_held_out_samples_are_scored_as_if_each_was_left_out_alone(weight_of_class):
+    """Exactly, by Bayes' rule with known likelihoods, where folds have even shares of classes."""
+    rng = np.random.default_rng(1)
+    y = rng.permutation(np.repeat(range(4), [40, 20, 10, 5]))
+    weight = None if weight_of_class is None else weight_of_class[y]
+    likelihoods = rng.exponential(size=(len(y), 4))
+
+    def log_posterior(i, known):
+        joint = likelihoods[i] * np.bincount(y[known], weight if weight is None else weight[known])
+        return np.log(joint / joint.sum())
+
+    for kept, out in folds_per_class(y, 5, rng):
+        chunks = np.split([log_posterior(i, kept) for i in out], [3, 10])
+        surplus = surplus_of_own_class(y, weight, kept, out)
+        found = np.concatenate([*iter_as_new(chunks, y[out], surplus)])
+        alone = [log_posterior(i, np.delete(np.arange(len(y)), i)) for i in out]
+        np.testing.assert_allclose(found, alone, rtol=0, atol=1e-12)
+
+
+def test_only_samples_of_a_class_are_scored_as_they_are():
+    y, weight = np.array([0, 0, 0, 1, 1, 2, 2, 3]), np.array([1.0, 1, 1, 1, 1, 0, 1, 1])
+    for out, weight, found in (
+        ([0, 7], None, [True, False]),  # the only one
+        ([3, 4, 0], None, [False, False, True]),  # all of a class, which the network never saw
+        ([0, 6], weight, [True, False]),  # the other has no weight
+        (range(3, 8), None, [False] * 5),  # one class is left
+    ):
+        out = np.array(out)
+        kept = np.setdiff1d(np.arange(8), out)
+        surplus = surplus_of_own_class(y, weight, kept, out)
+        np.testing.assert_array_equal(surplus != 0, found)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +120,8 @@ def test_the_threshold_is_that_of_networks_trained_without_the_fold(objective, b
         size = before.predict_set(fitted._predict_log_proba(X)).sum(1).mean()
     assert size != seen < 1.5
     expected = rule(1.5 * (seen / size) ** (min(1, seen / 1.5) ** 8), *new)
-    assert fitted.threshold_ == expected.threshold_ != before.threshold_
+    assert fitted.threshold_ == pytest.approx(expected.threshold_, rel=1e-12)
+    assert fitted.threshold_ != pytest.approx(before.threshold_, rel=1e-6)
     assert fitted.rule_.n_samples_seen_ == 150
 
 

@@ -541,9 +541,9 @@ def test_the_threshold_comes_from_texts_as_new_ones(params, as_new):
     seen = []
 
     class Recorder(AverageKClassifier):
-        def _feed(self, rule, inputs, sample_weight, n_samples=None):
+        def _iter_thresholded(self, inputs):
             seen.append(inputs.data)
-            super()._feed(rule, inputs, sample_weight, n_samples)
+            return super()._iter_thresholded(inputs)
 
     Recorder(1.5, max_epochs=1, random_state=0, **params).fit(X, y)
     scored = sp.vstack(seen).toarray()

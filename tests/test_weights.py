@@ -34,9 +34,10 @@ def test_class_weights_multiply_those_of_samples():
 def test_thresholds_know_the_weights_of_their_samples(params, monkeypatch):
     fed, feed = [], AverageKClassifier._feed
 
-    def watch(self, rule, inputs, sample_weight, *args):
-        fed.append((len(inputs), sample_weight))
-        return feed(self, rule, inputs, sample_weight, *args)
+    def watch(self, rule, chunks, sample_weight, *args):
+        chunks = list(chunks)
+        fed.append((sum(map(len, chunks)), sample_weight))
+        return feed(self, rule, chunks, sample_weight, *args)
 
     monkeypatch.setattr(AverageKClassifier, "_feed", watch)
     AverageKClassifier(1.5, **params, **QUICK).fit(X, y, sample_weight=WEIGHT)

@@ -12,6 +12,7 @@ from ..rules import AverageK
 from ..rules._size import MOST_SEEN
 from ._docs import with_training_parameters
 from ._labels import MIXTURE_CONSTRAINTS, DeepSetClassifier
+from ._left_out import iter_as_new, surplus_of_own_class
 from ._plain_state import PlainState
 from ._threshold import SetsThreshold
 
@@ -88,11 +89,12 @@ class AverageKClassifier(PlainState, SetsThreshold, DeepSetClassifier, rule=Aver
         samples count for it, and none is lost to the network that is kept. That one is trained
         for at most as many epochs as the networks of the folds, so that its scores are about as
         sharp as theirs, and the threshold allows for what its sets of training samples show to
-        differ; each takes the time of a fit. Held-out sparse rows are scored without the columns
-        that no row of the training has. "auto", with ``calibration_fraction="auto"`` and where
-        `max_epochs` is searched, is five, of which as many are used as hold out 1,500 samples
-        (all of 1,000 samples, two of 5,000, one of 7,500 and more), and 3,000 where columns are
-        many or words (see `backbone`), whose few epochs cost little. None: no folds.
+        differ; each takes the time of a fit. Held-out samples count as new ones, which are no
+        part of the class counts that a network learns, and sparse rows are scored without the
+        columns that no row of the training has. "auto", with ``calibration_fraction="auto"`` and
+        where `max_epochs` is searched, is five, of which as many are used as hold out 1,500
+        samples (all of 1,000 samples, two of 5,000, one of 7,500 and more), and 3,000 where
+        columns are many or words (see `backbone`), whose few epochs cost little. None: no folds.
     {training}
 
     Attributes
@@ -257,7 +259,10 @@ class AverageKClassifier(PlainState, SetsThreshold, DeepSetClassifier, rule=Aver
                 return None
             trained = False
             own = self._open_rule()
-            self._feed(own, inputs.as_new(out, kept), weight if weight is None else weight[out])
+            chunks = self._iter_thresholded(inputs.as_new(out, kept))
+            surplus = surplus_of_own_class(target, weight, kept, out)
+            chunks = iter_as_new(chunks, target[out], surplus)
+            self._feed(own, chunks, weight if weight is None else weight[out])
             # What is to be said of the scores is said once, of those of all folds.
             with without_warnings():
                 seen.append(self._size_of_seen(own, inputs, weight, kept))

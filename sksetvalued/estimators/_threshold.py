@@ -22,7 +22,7 @@ class SetsThreshold:
 
     def _calibrate_inputs(self, inputs, sample_weight=None):
         rule = self._rule()
-        self._feed(rule, inputs, sample_weight, len(inputs))
+        self._feed(rule, self._iter_thresholded(inputs), sample_weight, len(inputs))
         self.rule_ = rule
 
     def _calibrated_part(self, batches, n_samples=None):
@@ -33,12 +33,12 @@ class SetsThreshold:
         for X, _, sample_weight in batches:
             inputs = self._check_inputs(X)
             weight = self._check_weights(sample_weight, len(inputs), complete=False)
-            self._feed(rule, inputs, weight, n_samples)
+            self._feed(rule, self._iter_thresholded(inputs), weight, n_samples)
         return rule
 
-    def _feed(self, rule, inputs, sample_weight, n_samples=None):
+    def _feed(self, rule, chunks, sample_weight, n_samples=None):
         start, expected = 0, self._expected_warnings
-        for scores in self._iter_thresholded(inputs):
+        for scores in chunks:
             stop = start + len(scores)
             weight = None if sample_weight is None else sample_weight[start:stop]
             with nullcontext() if expected is None else without_warnings(expected):
