@@ -1020,8 +1020,10 @@ def test_rates_of_layers_keep_their_ratio(schedule, rates, data):
         assert 0.9e-2 < rates[:, 1].max() <= 1e-2
 
 
+@pytest.mark.filterwarnings("error::DeprecationWarning")
 def test_milestones_may_be_an_array(rates, data):
-    for milestones in ([2, 3], (2, 3), np.array([2, 3]), {"milestones": [2, 3]}):
+    arrays = np.array([2, 3]), torch.tensor([2, 3])
+    for milestones in ([2, 3], (2, 3), *arrays, {"milestones": [2, 3]}):
         rates.clear()
         classifier(lr=1.0, lr_schedule=milestones, callbacks=[Rates()]).fit(*data)
         np.testing.assert_allclose(epochs_of(rates), [1, 0.1, 0.01])

@@ -552,7 +552,7 @@ def _multi_step(params):
             f"{{'milestones': [10, 20], 'gamma': 0.1}}: {error}."
         ) from error
     check_number("gamma in lr_schedule", params.get("gamma", 0.1), 0, inclusive=True)
-    milestones = np.array(params["milestones"], dtype=object)
+    milestones = np.asarray(params["milestones"], dtype=object)
     whole = (
         isinstance(m, Integral) and not isinstance(m, bool) and m > 0 for m in milestones.flat
     )
