@@ -85,6 +85,20 @@ def test_held_out_samples_are_scored_as_if_each_was_left_out_alone(weight_of_cla
         np.testing.assert_allclose(found, alone, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("drawn", [True, False])
+def test_no_more_is_taken_off_than_chance_put_into_the_counts(drawn):
+    """So that the odds of the own class are those that the class of a new sample has."""
+    rng, odds = np.random.default_rng(2), []
+    for _ in range(30):
+        y = rng.integers(20, size=400) if drawn else rng.permutation(np.arange(400) % 20)
+        for kept, out in folds_per_class(y, 5, rng):
+            same = np.bincount(y[kept], minlength=20)[y[out]]
+            surplus = surplus_of_own_class(y, None, kept, out)
+            odds.append(same / (len(kept) - same) * np.exp(-surplus))
+    # 20 of 400, within the error of so many draws; 1 more of 20 without the surplus.
+    assert np.mean(np.concatenate(odds)) == pytest.approx(1 / 19, rel=0.015 if drawn else 1e-9)
+
+
 def test_only_samples_of_a_class_are_scored_as_they_are():
     y, weight = np.array([0, 0, 0, 1, 1, 2, 2, 3]), np.array([1.0, 1, 1, 1, 1, 0, 1, 1])
     for out, weight, found in (

@@ -30,10 +30,13 @@ def iter_as_new(chunks, y, surplus):
 def surplus_of_own_class(y, weight, kept, out):
     r"""Return by how much the log-odds of their own classes are too high for held-out samples.
 
-    A new sample is no part of the class counts :math:`n_y` that a network learns, and neither is
-    one of n samples that is left out alone: its class then has the odds
+    Of n samples drawn at random :math:`n_y` are of a class. A new one is not among them, and
+    neither is one that is left out alone: to its network its class has the odds
     :math:`(n_y - 1) / (n - n_y)`. A fold, however, takes its share of every class, and leaves it
     the odds :math:`n_y / (n - n_y)`. By Bayes' rule the odds of predictions are in proportion.
+    Where so many samples of each class were taken on purpose, a new one changes no count. Then
+    the variance of the counts over classes is far below their mean, which chance makes it; less
+    than one is taken off by their ratio.
 
     Parameters
     ----------
@@ -52,11 +55,18 @@ def surplus_of_own_class(y, weight, kept, out):
     own, n_classes = np.ones(len(out)) if weight is None else weight[out], y.max() + 1
     known = np.bincount(y[kept], None if weight is None else weight[kept], n_classes)
     whole = known + np.bincount(y[out], own, n_classes)
+    chance = _share_of_chance(np.unique(np.concatenate([y[kept], y[out]]), return_counts=True)[1])
     y = y[out]
     in_fold = known[y], known.sum() - known[y]
     alone = whole[y] - own, whole.sum() - whole[y]
     surplus = np.zeros(len(out))
     told = np.min([*in_fold, *alone], axis=0) > 0
     (same, others), (same_alone, others_alone) = np.array([in_fold, alone])[:, :, told]
+    same_alone += (1 - chance) * own[told]
     surplus[told] = np.log(same / others) - np.log(same_alone / others_alone)
     return surplus
+
+
+def _share_of_chance(counts):
+    """Return how much of what chance makes class counts differ by they do differ by, at most 1."""
+    return min(1, counts.var(ddof=1) / counts.mean()) if len(counts) > 1 else 0
