@@ -100,11 +100,11 @@ def test_no_more_is_taken_off_than_chance_put_into_the_counts(drawn):
 
 
 def test_only_samples_of_a_class_are_scored_as_they_are():
-    y, weight = np.array([0, 0, 0, 1, 1, 2, 2, 3]), np.array([1.0, 1, 1, 1, 1, 0, 1, 1])
+    y, masses = np.array([0, 0, 0, 1, 1, 2, 2, 3]), np.array([1.0, 1, 1, 1, 1, 0, 1, 1])
     for out, weight, found in (
         ([0, 7], None, [True, False]),  # the only one
         ([3, 4, 0], None, [False, False, True]),  # all of a class, which the network never saw
-        ([0, 6], weight, [True, False]),  # the other has no weight
+        ([0, 6], masses, [True, False]),  # the other has no weight
         (range(3, 8), None, [False] * 5),  # one class is left
     ):
         out = np.array(out)
