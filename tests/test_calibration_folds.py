@@ -90,12 +90,15 @@ def test_no_more_is_taken_off_than_chance_put_into_the_counts(drawn):
     """So that the odds of the own class are those that the class of a new sample has."""
     rng, odds = np.random.default_rng(2), []
     for _ in range(30):
-        y = rng.integers(20, size=400) if drawn else rng.permutation(np.arange(400) % 20)
+        y = rng.integers(20, size=360) if drawn else rng.permutation(np.arange(360) % 20)
+        y *= 2  # other classes, of which there is no sample, tell nothing
         for kept, out in folds_per_class(y, 5, rng):
-            same = np.bincount(y[kept], minlength=20)[y[out]]
+            same = np.bincount(y[kept], minlength=40)[y[out]]
             surplus = surplus_of_own_class(y, None, kept, out)
+            weighted = surplus_of_own_class(y, np.full(360, 7.0), kept, out)
+            np.testing.assert_allclose(weighted, surplus, rtol=0, atol=1e-12)
             odds.append(same / (len(kept) - same) * np.exp(-surplus))
-    # 20 of 400, within the error of so many draws; 1 more of 20 without the surplus.
+    # 18 of 360, within the error of so many draws; 1 more of 18 without the surplus.
     assert np.mean(np.concatenate(odds)) == pytest.approx(1 / 19, rel=0.015 if drawn else 1e-9)
 
 
