@@ -45,7 +45,7 @@ def fitted():
     return classifier(max_epochs=4, calibration_folds=3).fit(X, Y)
 
 
-def fold_scores(fitted, n_folds):
+def fold_scores(fitted, n_folds, objective):
     """Return the scores of the networks of folds, of samples as new ones and of their own."""
     new, own = [], []
     for kept, out in folds_per_class(Y, n_folds, np.random.RandomState(fitted._seed)):
@@ -60,7 +60,10 @@ def fold_scores(fitted, n_folds):
         odds = (counts / (counts.sum() - counts))[Y[out]]
         odds_alone = ((whole - 1) / (len(Y) - whole))[Y[out]]
         proba[own_class] *= odds_alone / odds
-        new.append(np.log(proba / proba.sum(1, keepdims=True)))
+        proba /= proba.sum(1, keepdims=True)
+        if objective == "macro":  # as the prior counts the sample, too
+            proba[own_class] *= (whole / (whole - 1))[Y[out]]
+        new.append(np.log(np.minimum(proba, 1)))
         own.append(part._predict_log_proba(X[kept]))
     return new, own
 
@@ -77,11 +80,26 @@ def test_held_out_samples_are_scored_as_if_each_was_left_out_alone(weight_of_cla
         joint = likelihoods[i] * np.bincount(y[known], weight if weight is None else weight[known])
         return np.log(joint / joint.sum())
 
+    def log_prior(without):
+        masses = np.ones(len(y)) if weight is None else weight.copy()
+        if without is not None:
+            masses[without] = 0
+        return np.log(np.bincount(y, masses) / masses.sum())
+
     for kept, out in folds_per_class(y, 5, rng):
         chunks = np.split([log_posterior(i, kept) for i in out], [3, 10])
-        surplus = surplus_of_own_class(y, weight, kept, out)
-        found = np.concatenate([*iter_as_new(chunks, y[out], surplus)])
-        alone = [log_posterior(i, np.delete(np.arange(len(y)), i)) for i in out]
+        surplus, in_prior = surplus_of_own_class(y, weight, kept, out)
+        found = np.concatenate([*iter_as_new(map(np.copy, chunks), y[out], surplus)])
+        others = [np.delete(np.arange(len(y)), i) for i in out]
+        alone = np.array([log_posterior(i, known) for i, known in zip(out, others)])
+        np.testing.assert_allclose(found, alone, rtol=0, atol=1e-12)
+        # Over the prior, which goes down as a whole by the one sample.
+        found = np.concatenate([*iter_as_new(chunks, y[out], surplus, in_prior)]) - log_prior(None)
+        alone -= np.array([log_prior(i) for i in out])
+        total = len(y) if weight is None else weight.sum()
+        mass = np.ones(len(out)) if weight is None else weight[out]
+        alone += np.log(total / (total - mass))[:, None]
+        alone = np.minimum(alone, -log_prior(None))
         np.testing.assert_allclose(found, alone, rtol=0, atol=1e-12)
 
 
@@ -91,18 +109,18 @@ def test_no_more_is_taken_off_than_chance_put_into_the_counts(drawn):
     rng, odds = np.random.default_rng(2), []
     for _ in range(30):
         y = rng.integers(20, size=360) if drawn else rng.permutation(np.arange(360) % 20)
-        y *= 2  # other classes, of which there is no sample, tell nothing
+        y *= 2  # other classes are not known
         for kept, out in folds_per_class(y, 5, rng):
             same = np.bincount(y[kept], minlength=40)[y[out]]
-            surplus = surplus_of_own_class(y, None, kept, out)
-            weighted = surplus_of_own_class(y, np.full(360, 7.0), kept, out)
+            surplus, _ = surplus_of_own_class(y, None, kept, out)
+            weighted, _ = surplus_of_own_class(y, np.full(360, 7.0), kept, out)
             np.testing.assert_allclose(weighted, surplus, rtol=0, atol=1e-12)
             odds.append(same / (len(kept) - same) * np.exp(-surplus))
     # 18 of 360, within the error of so many draws; 1 more of 18 without the surplus.
     assert np.mean(np.concatenate(odds)) == pytest.approx(1 / 19, rel=0.015 if drawn else 1e-9)
 
 
-def test_only_samples_of_a_class_are_scored_as_they_are():
+def test_samples_whose_class_has_no_others_are_scored_as_they_are():
     y, masses = np.array([0, 0, 0, 1, 1, 2, 2, 3]), np.array([1.0, 1, 1, 1, 1, 0, 1, 1])
     for out, weight, found in (
         ([0, 7], None, [True, False]),  # the only one
@@ -112,8 +130,17 @@ def test_only_samples_of_a_class_are_scored_as_they_are():
     ):
         out = np.array(out)
         kept = np.setdiff1d(np.arange(8), out)
-        surplus = surplus_of_own_class(y, weight, kept, out)
-        np.testing.assert_array_equal(surplus != 0, found)
+        surplus, in_prior = surplus_of_own_class(y, weight, kept, out)
+        np.testing.assert_array_equal(in_prior > 0, found)
+        assert not surplus[in_prior == 0].any()
+
+
+def test_certain_classes_stay_certain():
+    log_proba = np.array([[0, -np.inf, -np.inf], [-np.inf, 0, -np.inf], [-1e-20, -50, -50.0]])
+    (found,) = iter_as_new(iter([log_proba.copy()]), np.zeros(3, int), np.array([40.0, 1, -1]))
+    np.testing.assert_array_equal(found[:2, :2], log_proba[:2, :2])
+    assert (found <= 0).all()
+    np.testing.assert_allclose(found[2, 1:], -51, rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +151,7 @@ def test_the_threshold_is_that_of_networks_trained_without_the_fold(objective, b
     params = {"max_epochs": 12, "objective": objective, "rule_params": bounds}
     # Where what is drawn makes the mean size of the folds less than that asked for.
     fitted = classifier(calibration_folds=3, device="cpu", **params).fit(X, Y)
-    new, own = fold_scores(fitted, 3)
+    new, own = fold_scores(fitted, 3, objective)
     options = {"prior": fitted._prior, "objective": objective, "log_scores": True, **bounds}
 
     def rule(k, *scores):

@@ -82,16 +82,17 @@ class AverageKClassifier(PlainState, SetsThreshold, DeepSetClassifier, rule=Aver
         promises a size, of all samples, as new ones are drawn. "auto" takes the samples that were
         held out to find `max_epochs`, as the network scores them that was trained without them,
         so that nothing is lost to training; where nothing is searched, or a size is promised, it
-        is 0.1. None trains on everything and calibrates on the same data, where sizes are too
-        small for fresh data; follow it by `calibrate`.
+        is 0.1. None holds nothing out for it: where `max_epochs` is searched, it is as "auto",
+        and otherwise the samples of the training set the threshold, by which sets of new ones are
+        too small; follow it by `calibrate`.
     calibration_folds : int, "auto" or None, default="auto"
         Folds whose scores, by networks trained without them, set the threshold together: all
         samples count for it, and none is lost to the network that is kept. That one is trained
         for at most as many epochs as the networks of the folds, so that its scores are about as
         sharp as theirs, and the threshold allows for what its sets of training samples show to
-        differ; each takes the time of a fit. Held-out samples count as new ones, which are no
-        part of the class counts that a network learns, and sparse rows are scored without the
-        columns that no row of the training has. "auto", with ``calibration_fraction="auto"`` and
+        differ; each takes the time of a fit. What a fold holds out is scored as new samples
+        are, which are no part of the class counts that a network learns, and sparse rows without
+        the columns that no row of the training has. "auto", with ``calibration_fraction="auto"`` and
         where `max_epochs` is searched, is five, of which as many are used as hold out 1,500
         samples (all of 1,000 samples, two of 5,000, one of 7,500 and more), and 3,000 where
         columns are many or words (see `backbone`), whose few epochs cost little. None: no folds.
@@ -248,6 +249,7 @@ class AverageKClassifier(PlainState, SetsThreshold, DeepSetClassifier, rule=Aver
         self, inputs, target, weight, folds, epochs, valid=None, trained=False
     ):
         rule, seen, searched = self._open_rule(), [], self.net_ if trained else None
+        of_prior = self.objective == "macro" and "prior" not in (self.rule_params or {})
         if self.calibration_folds == "auto":
             held_out = np.cumsum([len(out) for _, out in folds])
             folds = folds[: np.searchsorted(held_out, self._recipe.enough_held_out) + 1]
@@ -260,8 +262,8 @@ class AverageKClassifier(PlainState, SetsThreshold, DeepSetClassifier, rule=Aver
             trained = False
             own = self._open_rule()
             chunks = self._iter_thresholded(inputs.as_new(out, kept))
-            surplus = surplus_of_own_class(target, weight, kept, out)
-            chunks = iter_as_new(chunks, target[out], surplus)
+            surplus, in_prior = surplus_of_own_class(target, weight, kept, out)
+            chunks = iter_as_new(chunks, target[out], surplus, in_prior if of_prior else None)
             self._feed(own, chunks, weight if weight is None else weight[out])
             # What is to be said of the scores is said once, of those of all folds.
             with without_warnings():
