@@ -297,6 +297,11 @@ def check_strings(labels, name):
 
 def check_kind(array, name):
     """Raise unless labels are of one kind, can be ordered, and none is NaN."""
+    if array.dtype.names is not None:
+        raise TypeError(
+            f"{name} must hold one label per sample, got records of {array.dtype.names}: pass "
+            f"one of these, {name}[{array.dtype.names[-1]!r}], or join them to strings."
+        )
     kinds = label_kinds(array)
     if len(kinds) > 1:
         _raise_of_kinds(array.tolist(), kinds, name)

@@ -133,7 +133,8 @@ def merge_parts(model, parts):
     model : fitted estimator
         The one whose parts they are.
     parts : iterable of rules
-        What :func:`calibrate_part` returned. They are used up, one at a time.
+        What :func:`calibrate_part` returned. They are used up: those of a list all or none, those
+        of an iterator one at a time, so that no more than two are in memory.
 
     Returns
     -------
@@ -156,20 +157,21 @@ def merge_parts(model, parts):
             f"parts must be an iterable of what calibrate_part returned, got one "
             f"{type(parts).__name__}: put it into a list."
         )
-    parts = iter(parts)
+    listed, parts = isinstance(parts, list | tuple), iter(parts)
     rule = next(parts, None)
     if rule is None:
         raise ValueError("parts holds no part: give what calibrate_part returned.")
     inner._rule()._begin(len(inner.classes_))._check_alike(rule)
-    for part in parts:
-        rule.merge(part)
+    for others in [parts] if listed else zip(parts):
+        rule.merge(*others)
     if rule._closed:  # the only part has all samples that it was announced
         return _take_rule(model, rule)
     n_given = rule.n_samples_seen_ + rule._n_left_out
     if rule._announced not in (None, n_given):
         raise ValueError(
             f"parts hold {n_given} samples, where n_samples={rule._announced} was "
-            "said to calibrate_part: give all parts, and say n_samples of all of them together."
+            "said to calibrate_part: give all parts, and say n_samples of all of them together. "
+            "The first part has taken in the others: give it and those that are missing."
         )
     return _take_rule(model, rule)
 

@@ -211,9 +211,15 @@ def test_a_part_that_is_missing_is_told(data):
     model = PlugInClassifier(GaussianNB(), AverageK(2), cv=2).fit(X, y)
     before = model.rule_
     parts = [calibrate_part(model, X_new[i : i + 50], n_samples=150) for i in (0, 50)]
-    with pytest.raises(ValueError, match="parts hold 100 samples, where n_samples=150"):
+    with pytest.raises(ValueError, match="parts hold 100 samples, where n_samples=150.*missing"):
         merge_parts(model, parts)
     assert model.rule_ is before
+    last = calibrate_part(model, X_new[100:150], n_samples=150)
+    foreign = AverageK(3).partial_fit(last.rank_scores(np.full((2, 10), 0.1)))
+    with pytest.raises(ValueError, match="differ in k"):
+        merge_parts(model, [parts[0], last, foreign])
+    merged = merge_parts(model, [parts[0], last]).rule_.threshold_
+    assert merged == calibrate(model, X_new[:150]).rule_.threshold_
 
 
 def test_labels_of_several_kinds_are_refused_in_batches_too(data):

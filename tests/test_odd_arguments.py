@@ -110,6 +110,10 @@ MIXED = {
     "NaN": ([0.0, np.nan, 2.0] * 8, "NaN"),
     "complex": (Y + 1j, "[Cc]omplex"),
     "dicts": (np.array([{}, {}, {}] * 8, dtype=object), "dict objects"),
+    "records": (
+        np.array([("a", 1), ("a", 2), ("b", 3)] * 8, dtype=[("genus", "U1"), ("species", int)]),
+        r"records of \('genus', 'species'\): pass one of these, \w+\['species'\]",
+    ),
     "NaT": ([pd.NaT, pd.Timestamp("2020"), pd.Timestamp("2021")] * 8, "NaN"),
     "time zones": (
         [pd.Timestamp("2020"), pd.Timestamp("2020", tz="UTC"), pd.Timestamp("2021")] * 8,

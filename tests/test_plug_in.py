@@ -374,6 +374,16 @@ class PipelineOfOthers(Pipeline):
         return super().fit(X, y, **params)
 
 
+class SplitsByGroups:
+    """A splitter that says nothing of the metadata that it takes."""
+
+    def get_n_splits(self, X=None, y=None, groups=None):
+        return 3
+
+    def split(self, X, y, groups):
+        return GroupKFold(3).split(X, y, groups)
+
+
 def test_groups_reach_the_splitter_and_weights_the_folds():
     X, y = load_iris(return_X_y=True)
     groups, weight = np.arange(150) % 10, 1.0 + np.arange(150) % 3
@@ -395,8 +405,13 @@ def test_groups_reach_the_splitter_and_weights_the_folds():
     ):
         PlugInClassifier(model, AverageK(1.5), cv=cv).fit(X, y, groups=groups)
     assert given.rule_.threshold_ == listed.rule_.threshold_
-    with pytest.raises(ValueError, match=r"cv=GroupKFold.*cannot split.*'groups'"):
+    with pytest.raises(ValueError, match=r"cv=GroupKFold.*cannot split.*pass groups= to fit"):
         given.fit(X, y)
+    own = PlugInClassifier(GaussianNB(), AverageK(1.5), cv=SplitsByGroups())
+    assert own.fit(X, y, groups=groups).rule_.threshold_ == listed.rule_.threshold_
+    for cv in (None, 5, 0.2, StratifiedKFold(2), splits):
+        with pytest.raises(ValueError, match=r"groups are given, but cv=.*GaussianNB.fit takes"):
+            PlugInClassifier(GaussianNB(), AverageK(1.5), cv=cv).fit(X, y, groups=groups)
     model, params = PlugInClassifier(GaussianNB(), AverageK(1.5)), {"sample_weight": weight}
     sets = cross_val_predict_set(model, X, y, groups=groups, cv=GroupKFold(3), params=params)
     for train, test in splits:

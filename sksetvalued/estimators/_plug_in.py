@@ -655,7 +655,9 @@ class PlugInClassifier(MetaEstimatorMixin, AccuracyMixin, BaseEstimator):
             splits = list(cv.split(X, y, **split_params))
         except (TypeError, ValueError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
-            raise kind(f"cv={self.cv!r} cannot split these samples: {error}") from error
+            without = isinstance(self.cv, GroupsConsumerMixin) and "groups" not in split_params
+            remedy = " It splits groups: pass groups= to fit." if without else ""
+            raise kind(f"cv={self.cv!r} cannot split these samples: {error}{remedy}") from error
         if not splits:
             raise ValueError("cv holds no splits; a generator is used up by one fit: pass a list.")
         for number, fold in enumerate(splits):
@@ -740,9 +742,16 @@ class PlugInClassifier(MetaEstimatorMixin, AccuracyMixin, BaseEstimator):
             routed = process_routing(self, "fit", **params)
             return routed["estimator"]["fit"], routed.get("splitter", {}).get("split", {})
         split_params = {}
-        if "groups" in params and hasattr(self.cv, "split"):
-            split_params["groups"] = params["groups"]
-            if isinstance(self.cv, GroupsConsumerMixin) and not _takes_groups(self.estimator):
+        if "groups" in params:
+            if hasattr(self.cv, "split"):
+                split_params["groups"] = params["groups"]
+            if not _takes_groups(self.estimator):
+                if not _splits_groups(self.cv):
+                    raise ValueError(
+                        f"groups are given, but cv={self.cv!r:.60} splits none, and "
+                        f"{type(self.estimator).__name__}.fit takes none: set cv to a splitter of "
+                        "groups, such as StratifiedGroupKFold(5), or leave them out."
+                    )
                 del params["groups"]
         if sample_weight is not None:
             if has_fit_parameter(self.estimator, "sample_weight"):
@@ -782,6 +791,12 @@ def _may_score(estimator):
     """Return whether it shows before the fit how an estimator scores; some show it after it."""
     shown = [hasattr(estimator, name) for name in SCORE_METHODS]
     return any(shown) or not any(hasattr(type(estimator), name) for name in SCORE_METHODS)
+
+
+def _splits_groups(cv):
+    """Return whether a splitter looks at groups; of one that is not scikit-learn's, suppose so."""
+    own = hasattr(cv, "split") and not type(cv).__module__.startswith("sklearn.")
+    return own or isinstance(cv, GroupsConsumerMixin)
 
 
 def _takes_groups(estimator):
