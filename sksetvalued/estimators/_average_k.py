@@ -92,10 +92,11 @@ class AverageKClassifier(PlainState, SetsThreshold, DeepSetClassifier, rule=Aver
         sharp as theirs, and the threshold allows for what its sets of training samples show to
         differ; each takes the time of a fit. What a fold holds out is scored as new samples
         are, which are no part of the class counts that a network learns, and sparse rows without
-        the columns that no row of the training has. "auto", with ``calibration_fraction="auto"`` and
-        where `max_epochs` is searched, is five, of which as many are used as hold out 1,500
-        samples (all of 1,000 samples, two of 5,000, one of 7,500 and more), and 3,000 where
-        columns are many or words (see `backbone`), whose few epochs cost little. None: no folds.
+        the columns that no row of the training has. "auto", with
+        ``calibration_fraction="auto"`` and where `max_epochs` is searched, is five, of which as
+        many are used as hold out 1,500 samples (all of 1,000 samples, two of 5,000, one of 7,500
+        and more), and 3,000 where columns are many or words (see `backbone`), whose few epochs
+        cost little. None: no folds.
     {training}
 
     Attributes
