@@ -222,6 +222,22 @@ def test_a_part_that_is_missing_is_told(data):
     assert merged == calibrate(model, X_new[:150]).rule_.threshold_
 
 
+def test_parts_of_an_iterator_are_used_up_one_at_a_time(data):
+    X, y, X_new, _ = data
+    model = PlugInClassifier(GaussianNB(), AverageK(2), cv=2).fit(X, y)
+    is_used_up = []
+
+    def parts():
+        for i in range(3):
+            part = calibrate_part(model, X_new[i::3], n_samples=len(X_new))
+            yield part
+            is_used_up.append(not hasattr(part, "n_classes_"))
+
+    merged = merge_parts(model, parts()).rule_.threshold_
+    assert is_used_up == [False, True, True]
+    assert merged == calibrate(model, X_new).rule_.threshold_
+
+
 def test_labels_of_several_kinds_are_refused_in_batches_too(data):
     X, y, more, _ = data
     model = PlugInClassifier(GaussianNB(), AverageError(0.1), cv=0.5).fit(X, y)

@@ -45,7 +45,7 @@ def fitted():
     return classifier(max_epochs=4, calibration_folds=3).fit(X, Y)
 
 
-def fold_scores(fitted, n_folds, objective):
+def fold_scores(fitted, n_folds, over_prior_of_training):
     """Return the scores of the networks of folds, of samples as new ones and of their own."""
     new, own = [], []
     for kept, out in folds_per_class(Y, n_folds, np.random.RandomState(fitted._seed)):
@@ -61,7 +61,7 @@ def fold_scores(fitted, n_folds, objective):
         odds_alone = ((whole - 1) / (len(Y) - whole))[Y[out]]
         proba[own_class] *= odds_alone / odds
         proba /= proba.sum(1, keepdims=True)
-        if objective == "macro":  # as the prior counts the sample, too
+        if over_prior_of_training:  # which counts the sample, too
             proba[own_class] *= (whole / (whole - 1))[Y[out]]
         new.append(np.log(np.minimum(proba, 1)))
         own.append(part._predict_log_proba(X[kept]))
@@ -144,14 +144,20 @@ def test_certain_classes_stay_certain():
 
 
 @pytest.mark.parametrize(
-    ("objective", "bounds"), [("micro", {}), ("macro", {"min_size": 1, "max_size": 2})]
+    ("objective", "bounds"),
+    [
+        ("micro", {}),
+        ("macro", {"min_size": 1, "max_size": 2}),
+        ("macro", {"prior": [0.2, 0.2, 0.2, 0.2, 0.2]}),
+    ],
 )
 def test_the_threshold_is_that_of_networks_trained_without_the_fold(objective, bounds):
     """Of sets smaller by as much as those of the last network's own samples are larger."""
     params = {"max_epochs": 12, "objective": objective, "rule_params": bounds}
     # Where what is drawn makes the mean size of the folds less than that asked for.
     fitted = classifier(calibration_folds=3, device="cpu", **params).fit(X, Y)
-    new, own = fold_scores(fitted, 3, objective)
+    of_training = objective == "macro" and "prior" not in bounds
+    new, own = fold_scores(fitted, 3, of_training)
     options = {"prior": fitted._prior, "objective": objective, "log_scores": True, **bounds}
 
     def rule(k, *scores):

@@ -193,7 +193,7 @@ fold networks on 1,000 to 2,000 further samples at hand:
   sets for k = 2 of three made-up sets (60 classes, 300 samples; 26, 200; 60 in a long tail, 400;
   sixteen seeds each) are 0.6 % too large, 0.1 too small and 4.9 too large, and were 3.1, 1.6 and
   7.2 too large before all this.
-- Tried: the same for `PlugInClassifier` (five generated sets of 200 and 400 samples, twenty seeds).
+- Tried: the same for `PlugInClassifier` (five generated sets of 200 and 400 samples, 20 seeds).
   Sets of a logistic regression on 100 classes of four samples are 0.9 % too large in place of 3.4,
   but those of nearest neighbours 8.5 too small in place of 0.7 too large: what they give a class
   does not follow its odds.
