@@ -1,5 +1,8 @@
 """Networks and callbacks of one's own: what is kept of them, and what is said of them."""
 
+import pickle
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -15,6 +18,23 @@ rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 5)).astype("f4")
 y = (X[:, 0] * 2 + rng.normal(size=60) * 0.3).round().clip(-1, 2).astype(int)
 QUICK = {"k": 2, "max_epochs": 3, "batch_size": 20, "lr": 0.1, "random_state": 0}
+
+
+# -- modules of a script --------------------------------------------------------------------
+
+
+def test_a_module_that_other_processes_do_not_know_is_told_with_the_remedy(monkeypatch):
+    OfScript = type("OfScript", (nn.Linear,), {"__module__": "__main__"})
+    net = TopKClassifier(**{**QUICK, "max_epochs": 1}, backbone=OfScript(5, 8)).fit(X, y).net_
+    remedy = "OfScript.*Define classes and functions of your own in a file that you import"
+    with pytest.raises(pickle.PicklingError, match=remedy):
+        pickle.dumps(net)
+    with monkeypatch.context() as within:
+        within.setattr(sys.modules["__main__"], "OfScript", OfScript, raising=False)
+        content = pickle.dumps(net)
+        assert isinstance(pickle.loads(content).module_.backbone, OfScript)
+    with pytest.raises(AttributeError, match=remedy):
+        pickle.loads(content)
 
 
 # -- modules that a function returns --------------------------------------------------------

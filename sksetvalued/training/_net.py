@@ -5,6 +5,7 @@ import copy
 import fnmatch
 import math
 import opcode
+import pickle
 import re
 import signal
 import time
@@ -631,7 +632,10 @@ class SetNet(NeuralNet):
         vars(bare).update(vars(self))
         if not self.resumable:
             vars(bare)["optimizer_"] = None
-        state = NeuralNet.__getstate__(bare)
+        try:
+            state = NeuralNet.__getstate__(bare)
+        except (AttributeError, pickle.PicklingError) as error:
+            raise type(error)(_NOT_KNOWN_ELSEWHERE.format(error)) from error
         state["monitor"] = state["generator"] = state["estimator"] = None
         state["_processes"] = None
         state["callbacks"] = _without_shared(state["callbacks"] or ())
@@ -639,6 +643,19 @@ class SetNet(NeuralNet):
         # module_ and criterion_ hold the trained copies; the others would double the file.
         state["module"], state["criterion"] = type(self.module), type(self.criterion)
         return state
+
+    def __setstate__(self, state):
+        try:
+            super().__setstate__(state)
+        except (AttributeError, ModuleNotFoundError) as error:
+            raise type(error)(_NOT_KNOWN_ELSEWHERE.format(error)) from error
+
+
+_NOT_KNOWN_ELSEWHERE = (
+    "a fitted network cannot be taken from one process to another: {}. Define classes and "
+    "functions of your own in a file that you import: those of a notebook, of a script or inside "
+    "of a function are not known elsewhere."
+)
 
 
 def _copied(state):
