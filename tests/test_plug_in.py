@@ -46,6 +46,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import ClassifierChain
 from sklearn.naive_bayes import ComplementNB, GaussianNB, MultinomialNB
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.semi_supervised import SelfTrainingClassifier
@@ -1193,6 +1194,13 @@ def test_classes_of_several_outputs_are_refused():
     ):
         with pytest.raises(ValueError, match="ClassifierChain has several outputs"):
             use()
+    for model in (OneVsRestClassifier(LogisticRegression()), MLPClassifier((3,), max_iter=2)):
+        several = make_pipeline(StandardScaler(), model).fit(X, Y)
+        with pytest.raises(ValueError, match=r"(OneVs|MLP)\w+ was fitted to several labels"):
+            PlugInClassifier(several, AverageK(1.5), cv="prefit").fit(X)
+        for y in (Y[:, 0], Y.sum(1)):
+            single = make_pipeline(StandardScaler(), model).fit(X, y)
+            PlugInClassifier(single, AverageK(1.5), cv="prefit").fit(X)
 
 
 @pytest.mark.parametrize("log_scores", [False, True])
