@@ -236,8 +236,17 @@ def class_scores(model, X, method=None):
 
 
 def one_label_each(model):
-    """Return the classes of a fitted classifier; raise where it has some for each output."""
-    classes = model.classes_
+    """Return the classes of a fitted classifier; raise where each sample has several labels."""
+    inner, classes = unwrap(model)[0], model.classes_
+    each = getattr(inner, "multilabel_", False)  # of OneVsRestClassifier
+    # MLPClassifier has a softmax for single labels, and one output for two classes.
+    each |= getattr(inner, "out_activation_", None) == "logistic" and inner.n_outputs_ > 1
+    if each:
+        raise ValueError(
+            f"{type(inner).__name__} was fitted to several labels per sample, whose columns are "
+            "no classes; set-valued classification has one label per sample: fit it to these, or "
+            "use SparseTopClassifier."
+        )
     if isinstance(classes, list) and any(np.ndim(part) for part in classes):
         _refuse_outputs(model)
     return np.asarray(classes)

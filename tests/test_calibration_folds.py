@@ -11,7 +11,7 @@ from skorch.callbacks import Callback
 
 from sksetvalued import AverageKClassifier
 from sksetvalued.estimators import _labels
-from sksetvalued.estimators._left_out import iter_as_new, surplus_of_own_class
+from sksetvalued.estimators._held_out import iter_as_new, surplus_of_own_class
 from sksetvalued.rules import AverageK
 from sksetvalued.training import folds_per_class, split_at_random
 

@@ -1198,6 +1198,8 @@ def test_classes_of_several_outputs_are_refused():
         several = make_pipeline(StandardScaler(), model).fit(X, Y)
         with pytest.raises(ValueError, match=r"(OneVs|MLP)\w+ was fitted to several labels"):
             PlugInClassifier(several, AverageK(1.5), cv="prefit").fit(X)
+        with pytest.raises(ValueError, match=r"(OneVs|MLP)\w+ was fitted to several labels"):
+            set_scores(several, X)
         for y in (Y[:, 0], Y.sum(1)):
             single = make_pipeline(StandardScaler(), model).fit(X, y)
             PlugInClassifier(single, AverageK(1.5), cv="prefit").fit(X)

@@ -11,8 +11,8 @@ from ..metrics import average_k_accuracy_score
 from ..rules import AverageK
 from ..rules._size import MOST_SEEN
 from ._docs import with_training_parameters
+from ._held_out import iter_as_new, surplus_of_own_class
 from ._labels import MIXTURE_CONSTRAINTS, DeepSetClassifier
-from ._left_out import iter_as_new, surplus_of_own_class
 from ._plain_state import PlainState
 from ._threshold import SetsThreshold
 

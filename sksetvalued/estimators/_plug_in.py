@@ -831,16 +831,6 @@ def _classes_of(estimator):
             f"estimator must be a classifier, but {type(estimator).__name__} has no classes_ "
             "after fit."
         )
-    inner = unwrap(estimator)[0]
-    each = getattr(inner, "multilabel_", False)  # of OneVsRestClassifier
-    # MLPClassifier has a softmax for single labels, and one output for two classes.
-    each |= getattr(inner, "out_activation_", None) == "logistic" and inner.n_outputs_ > 1
-    if each:
-        raise ValueError(
-            f"{type(inner).__name__} was fitted to several labels per sample, whose columns are "
-            "no classes; set-valued classification has one label per sample: fit it to these, or "
-            "use SparseTopClassifier."
-        )
     return one_label_each(estimator)
 
 

@@ -41,6 +41,12 @@ OF_VALIDATION = ("valid_batch_count", "valid_dur", "valid_loss", "valid_loss_bes
 OTHER_SHAPE = re.compile(r"shapes cannot be multiplied|must match the size|to have \d+ channels")
 #: Columns that no callback would watch.
 COUNTED = re.compile(r"epoch|batches|.*_(batch_count|dur)")
+#: What is said of a pickle that cannot be made or read, with the reason in between.
+NOT_KNOWN_ELSEWHERE = (
+    "a fitted network cannot be taken from one process to another: {}. Define classes and "
+    "functions of your own in a file that you import: those of a notebook, of a script or inside "
+    "of a function are not known elsewhere."
+)
 
 
 class StopTraining(Exception):
@@ -635,7 +641,7 @@ class SetNet(NeuralNet):
         try:
             state = NeuralNet.__getstate__(bare)
         except (AttributeError, pickle.PicklingError) as error:
-            raise type(error)(_NOT_KNOWN_ELSEWHERE.format(error)) from error
+            raise type(error)(NOT_KNOWN_ELSEWHERE.format(error)) from error
         state["monitor"] = state["generator"] = state["estimator"] = None
         state["_processes"] = None
         state["callbacks"] = _without_shared(state["callbacks"] or ())
@@ -648,14 +654,7 @@ class SetNet(NeuralNet):
         try:
             super().__setstate__(state)
         except (AttributeError, ModuleNotFoundError) as error:
-            raise type(error)(_NOT_KNOWN_ELSEWHERE.format(error)) from error
-
-
-_NOT_KNOWN_ELSEWHERE = (
-    "a fitted network cannot be taken from one process to another: {}. Define classes and "
-    "functions of your own in a file that you import: those of a notebook, of a script or inside "
-    "of a function are not known elsewhere."
-)
+            raise type(error)(NOT_KNOWN_ELSEWHERE.format(error)) from error
 
 
 def _copied(state):

@@ -38,8 +38,8 @@ def surplus_of_own_class(y, weight, kept, out):
     :math:`(n_y - 1) / (n - n_y)`. A fold, however, takes its share of every class, and leaves it
     the odds :math:`n_y / (n - n_y)`, but for rounding. By Bayes' rule the odds of predictions are
     in proportion. Where so many samples of each class were taken on purpose, a new one changes no
-    count. Then the variance of the counts over classes is far below their mean, which it is by
-    chance, and only the ratio of the two is taken off, in place of one.
+    count. By chance the variance of the counts over classes is their mean; where it is below that,
+    only the ratio of the two is taken off, in place of one.
 
     Parameters
     ----------
