@@ -728,6 +728,7 @@ def test_views_of_validation_samples_stay_together(pair):
 
 
 def fit_statistics():
+    torch.manual_seed(0)
     backbone = nn.Sequential(nn.BatchNorm1d(64), nn.Linear(64, 16))
     clf = TopKClassifier(2, backbone=backbone, batch_size=100, **COMMON).fit(X[:200], y[:200])
     norm = clf.net_.module_.backbone[0]
