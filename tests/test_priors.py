@@ -227,7 +227,10 @@ def test_class_weights_are_weights_of_samples_and_never_counts(tmp_path):
     plain = AverageKClassifier(2, **params).fit(X, y)
     one = AverageKClassifier(2, class_weight={"a": 1.0}, **params).fit(X, y)
     assert one.threshold_ == pytest.approx(plain.threshold_, rel=1e-4)
-    cases = (({"a": 0}, "finite numbers > 0"), ({"x": 1}, r"class_weight .* \['x'\]"))
+    cases = (
+        ({"a": 0, "b": 1}, r"numbers > 0, .* {'a': 0.0};"),
+        ({"x": 1}, r"class_weight .* \['x'\]"),
+    )
     for bad, match in cases:
         with pytest.raises(ValueError, match=match):
             TopKClassifier(2, class_weight=bad).fit(X, y)

@@ -2,6 +2,7 @@
 
 import math
 from contextlib import nullcontext
+from itertools import islice
 from numbers import Real
 
 import numpy as np
@@ -276,10 +277,12 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, AccuracyMixin, DeepEstim
             labels = as_labels(list(self.class_weight), "class_weight")
             check_comparable(labels, "class_weight", self.classes_, "classes_")
             given = as_numbers(list(self.class_weight.values()), "class_weight")
-            if not (np.isfinite(given).all() and (given > 0).all()):
+            wrong = ~(np.isfinite(given) & (given > 0))
+            if wrong.any():
+                of_wrong = zip(plain_labels(labels[wrong]), given[wrong].tolist(), strict=True)
                 raise ValueError(
-                    f"class_weight={self.class_weight!r} must hold finite numbers > 0; leave the "
-                    "samples of a class out to ignore it."
+                    "class_weight must hold finite numbers > 0, but holds "
+                    f"{dict(islice(of_wrong, 10))}; leave the samples of a class out to ignore it."
                 )
             indices = positions(labels, self.classes_)
             named = indices >= 0
