@@ -1,6 +1,8 @@
 """Build the kernels for the processor; all else about the package is in pyproject.toml."""
 
 import os
+import sys
+import sysconfig
 import zlib
 from pathlib import Path
 
@@ -14,9 +16,11 @@ checksum = zlib.crc32(b"".join(path.read_bytes() for path in sorted(folder.glob(
 
 WITHOUT = (
     "sksetvalued is built without its compiled kernels: torch computes the losses and operators, "
-    "several times slower. For the kernels install GCC or Clang and build again; Microsoft's "
-    "compiler lacks the vector types that they are written in."
+    "several times slower. For the kernels install GCC or Clang and build again; for Windows "
+    "there are none."
 )
+# A Python without the global lock has no stable ABI; it takes the lock up again for the kernels.
+stable = not sysconfig.get_config_var("Py_GIL_DISABLED")
 
 
 class BuildKernels(build_ext):
@@ -24,8 +28,9 @@ class BuildKernels(build_ext):
 
     def build_extension(self, extension):
         try:
-            if self.compiler.compiler_type == "msvc":
-                raise PlatformError("the compiler is Microsoft's")
+            # Microsoft's compiler lacks the vector types; GCC there misaligns them on the stack.
+            if sys.platform == "win32":
+                raise PlatformError("the kernels are not for Windows")
             super().build_extension(extension)
         except (CCompilerError, CompileError, PlatformError) as error:
             raise CompileError(f"{error}\n{WITHOUT}") from error
@@ -45,7 +50,7 @@ kernels = Extension(
         "-fno-trapping-math",
         "-Wno-psabi",
     ],
-    py_limited_api=True,
+    py_limited_api=stable,
     # Without a C++ compiler the package is installed all the same; torch does the work. Wheels
     # for others to install must have the kernels.
     optional=os.environ.get("SKSETVALUED_KERNELS") != "required",
@@ -54,5 +59,5 @@ kernels = Extension(
 setup(
     ext_modules=[kernels],
     cmdclass={"build_ext": BuildKernels},
-    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+    options={"bdist_wheel": {"py_limited_api": "cp311"}} if stable else {},
 )

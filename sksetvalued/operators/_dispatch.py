@@ -192,10 +192,15 @@ def is_eager(tensor):
 @functools.cache
 def _warn_of_no_kernels():
     """Say once how to get kernels, where there are none and they would help."""
+    remedy = (
+        "There are none for Windows: set"
+        if os.name == "nt"
+        else "Install a C++ compiler, then sksetvalued again (pip install --force-reinstall "
+        "--no-deps --no-cache-dir sksetvalued); or set"
+    )
     warn_caller(
         "sksetvalued runs without compiled kernels, several times slower on scores as many as "
-        "these. Install a C++ compiler, then sksetvalued again (pip install --force-reinstall "
-        "--no-deps --no-cache-dir sksetvalued); or set the environment variable "
-        "SKSETVALUED_KERNELS=0 to do without and silence this.",
+        f"these. {remedy} the environment variable SKSETVALUED_KERNELS=0 to do without and "
+        "silence this.",
         RuntimeWarning,
     )

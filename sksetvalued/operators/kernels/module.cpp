@@ -1,7 +1,10 @@
 // Python's way to the kernels: tensors and sizes, which the callers have checked.
 
 #define PY_SSIZE_T_CLEAN
+#include <pyconfig.h>
+#ifndef Py_GIL_DISABLED
 #define Py_LIMITED_API 0x030b0000
+#endif
 #include <Python.h>
 
 #include <cstring>
