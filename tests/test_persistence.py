@@ -569,6 +569,46 @@ class TestWriting:
         assert info.value.filename == str(tmp_path / "m")
         assert list(tmp_path.iterdir()) == []
 
+    @pytest.mark.parametrize("change", ["replace", "remove"])
+    def test_a_reader_is_waited_for_where_it_is_in_the_way(self, change, tmp_path, monkeypatch):
+        """As on Windows; a file that is refused for good is told, and nothing else is left."""
+        refusals, done = iter([True, True, False]), getattr(os, change)
+
+        def refused(*paths):
+            if paths[-1] == str(tmp_path / "m") and next(refusals, True):
+                raise PermissionError(errno.EACCES, "somebody reads it", paths[-1])
+            done(*paths)
+
+        (tmp_path / "m").write_bytes(b"before")
+        monkeypatch.setattr(_writing, "fcntl", None)
+        monkeypatch.setattr(_writing, "PAUSE", 0)
+        monkeypatch.setattr(os, change, refused)
+        args = {"replace": [b"data"], "remove": []}[change]
+        write = {"replace": _writing.write_whole, "remove": _writing.remove_whole}[change]
+        write(tmp_path / "m", *args)
+        left = [b"data"] if change == "replace" else []
+        assert [file.read_bytes() for file in tmp_path.iterdir()] == left
+        (tmp_path / "m").write_bytes(b"after")
+        with pytest.raises(PermissionError, match="somebody reads it"):
+            write(tmp_path / "m", *args)
+        assert [file.read_bytes() for file in tmp_path.iterdir()] == [b"after"]
+
+    def test_file_systems_may_have_no_locks(self, tmp_path, monkeypatch):
+        def none(*args):
+            raise OSError(error, "Function not implemented")
+
+        flock = getattr(_writing.fcntl, "flock", None)
+        if flock is None:
+            pytest.skip("there are no locks here")
+        monkeypatch.setattr(_writing.fcntl, "flock", none)
+        error = errno.ENOSYS
+        _writing.write_whole(tmp_path / "m", b"data")
+        assert (tmp_path / "m").read_bytes() == b"data"
+        error = errno.EINTR
+        with pytest.raises(OSError, match="not implemented"):
+            _writing.write_whole(tmp_path / "m", b"more")
+        assert [file.read_bytes() for file in tmp_path.iterdir()] == [b"data"]
+
     @pytest.mark.slow
     @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
     def test_killed_at_any_moment(self, tmp_path):

@@ -5,12 +5,18 @@ import errno
 import glob
 import os
 import secrets
+import time
 import zlib
 
 try:
     import fcntl
 except ImportError:  # On Windows, which does not remove files that are open.
     fcntl = None
+
+#: What a file system without locks answers, such as Lustre or shares of Windows.
+NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
+#: How often something that Windows refuses is tried, and the seconds in between.
+TRIES, PAUSE = 20, 0.1
 
 
 def write_whole(path, data):
@@ -42,7 +48,7 @@ def write_whole(path, data):
             os.fsync(file.fileno())
             if fcntl is None:
                 file.close()
-            os.replace(partial, target)
+            _patiently(os.replace, partial, target)
     except ValueError as error:  # A name that the system cannot hold.
         raise OSError(errno.EINVAL, str(error), name) from error
     except OSError as error:
@@ -59,7 +65,16 @@ def remove_whole(path):
     target = os.path.realpath(path)
     _remove_leftovers(_stem(target))
     with contextlib.suppress(FileNotFoundError):
-        os.remove(target)
+        _patiently(os.remove, target)
+
+
+def _patiently(change, *paths):
+    """Change a file that somebody may be reading, which Windows refuses until he is done."""
+    for _ in range(TRIES if fcntl is None else 0):
+        with contextlib.suppress(PermissionError):
+            return change(*paths)
+        time.sleep(PAUSE)
+    return change(*paths)
 
 
 def _checked_target(name):
@@ -91,19 +106,27 @@ def _locked_file(stem):
     while True:
         partial = f"{stem}-{secrets.token_hex(4)}.part"
         file = open(partial, "xb")  # noqa: SIM115
-        if fcntl is None:
-            break
-        fcntl.flock(file, fcntl.LOCK_EX)
-        # Another process may have taken it for a leftover before it was locked.
-        if os.path.exists(partial):
-            break
-        file.close()
+        try:
+            with file:  # Windows removes no open file.
+                _lock(file)
+                # Another process may have taken it for a leftover before it was locked.
+                if os.path.exists(partial):
+                    yield file, partial
+                    return
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(partial)
+
+
+def _lock(file):
+    """Lock a file, where that can be done: nobody then takes it for a leftover."""
+    if fcntl is None:
+        return
     try:
-        yield file, partial
-    finally:
-        file.close()  # Windows removes no open file.
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(partial)
+        fcntl.flock(file, fcntl.LOCK_EX)
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
 
 
 def _remove_leftovers(stem):
