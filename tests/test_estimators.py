@@ -1,6 +1,7 @@
 """Behaviour that the deep classifiers promise beyond scikit-learn's checks."""
 
 import io
+import multiprocessing
 import os
 import pickle
 import warnings
@@ -1024,9 +1025,11 @@ def test_scores_of_half_precision_have_the_digits_of_single_precision(data):
     assert (scores != scores.bfloat16().float()).double().mean() > 0.5
 
 
-def test_workers_are_eight_at_most(monkeypatch):
+def test_workers_are_forks_and_eight_at_most(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(64), raising=False)
-    assert default_workers() == 8
+    for method, n_workers in (("fork", 8), ("forkserver", 0), ("spawn", 0)):
+        monkeypatch.setattr(multiprocessing, "get_start_method", lambda m=method, **_: m)
+        assert default_workers() == n_workers
 
 
 def test_a_k_that_is_no_integer_is_refused_after_the_fit_too(data):

@@ -219,6 +219,15 @@ class TestErrors:
             clf.fit(paths, y)
         assert not hasattr(clf, "net_")
 
+    def test_what_cannot_reach_a_worker_is_told(self, paths):
+        clf = classifier(transform=lambda image: image)
+        clf.net_params |= {
+            "iterator_train__num_workers": 1,
+            "iterator_train__multiprocessing_context": "spawn",
+        }
+        with pytest.raises(RuntimeError, match=r"no worker can be started: .*lambda.*num_workers"):
+            clf.fit(paths, y)
+
     def test_a_file_that_its_reader_gives_up_on_is_named(self, paths, monkeypatch):
         def give_up(path):
             raise RuntimeError("Failed to decode image")  # as that of AVIF does

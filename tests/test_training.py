@@ -1427,6 +1427,17 @@ def test_a_device_that_cannot_compute_is_named(device):
         resolve_device(device)
 
 
+def test_a_device_without_doubles_is_named(monkeypatch):
+    def zeros(*size, dtype=None, zeros=torch.zeros, **params):
+        if dtype == torch.float64:
+            raise TypeError("Cannot convert a MPS Tensor to float64 dtype")
+        return zeros(*size, dtype=dtype, **params)
+
+    monkeypatch.setattr(torch, "zeros", zeros)
+    with pytest.raises(ValueError, match="device='cpu' cannot be used: .*float64"):
+        resolve_device("cpu")
+
+
 def test_a_device_that_can_is_taken():
     for device in ("cpu", torch.device("cpu"), "cpu:0"):
         with warnings.catch_warnings():

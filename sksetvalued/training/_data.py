@@ -1,10 +1,12 @@
 """Batches: gathered whole in memory, or made by the workers of a DataLoader."""
 
+import multiprocessing
 import sys
 import threading
 from collections.abc import Mapping
 from contextlib import contextmanager
 from itertools import islice, repeat
+from pickle import PicklingError
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -297,7 +299,7 @@ class Loader(DataLoader):
     def __iter__(self):
         try:
             batches = super().__iter__()
-        except OSError as error:
+        except (OSError, AttributeError, TypeError, PicklingError) as error:
             if not self.num_workers:
                 raise
             raise RuntimeError(f"no worker can be started: {error}. {NO_WORKERS}.") from error
@@ -339,11 +341,18 @@ class Loader(DataLoader):
 
 
 def _dead_worker(message):
+    script = "" if forks() else ", or a script without `if __name__ == '__main__':`"
     return RuntimeError(
-        f"{message} {DEAD_WORKER}: too little memory (or shared memory), or a crash of the "
-        f"Dataset or the transform, ends it. Use fewer workers, or none: {NO_WORKERS}, which then "
+        f"{message} {DEAD_WORKER}: too little memory (or shared memory), a crash of the Dataset "
+        f"or the transform{script}, ends it. Use fewer workers, or none: {NO_WORKERS}, which then "
         "tells the cause."
     )
+
+
+def forks():
+    """Return whether new processes are forks of this one, as Linux had them up to Python 3.13."""
+    method = multiprocessing.get_start_method(allow_none=True)
+    return (method or multiprocessing.get_all_start_methods()[0]) == "fork"
 
 
 @contextmanager

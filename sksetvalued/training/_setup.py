@@ -19,7 +19,7 @@ from ._callbacks import (
     lr_scheduler,
     own_callbacks,
 )
-from ._data import WORKER_ARGUMENTS
+from ._data import WORKER_ARGUMENTS, forks
 from ._net import SetNet
 from ._optimizers import (
     can_fuse,
@@ -86,7 +86,7 @@ def resolve_device(device):
         resolved = torch.device(device)
         if resolved.type == "cuda" and not torch.cuda.is_available():
             raise RuntimeError("torch sees no CUDA device here")
-        torch.zeros((), device=resolved).item()
+        torch.zeros((), dtype=torch.float64, device=resolved).item()  # MPS has none
     except (AssertionError, OverflowError, RuntimeError, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0].split(". ")[0]  # torch goes on at length
         raise ValueError(
@@ -158,9 +158,12 @@ def _check_compile(name, value):
 def default_workers():
     """Return the number of DataLoader workers for data read from disk.
 
-    Zero inside a worker process, such as one of joblib, where the cores are taken already. The
+    Zero inside a worker process, such as one of joblib, where the cores are taken already, and
+    where workers are no forks: these begin within seconds, and run the user's script again. The
     processes of a machine that share a fit share its cores.
     """
+    if not forks():
+        return 0
     n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     if current_processes() is not None:
         n_cores //= int(os.environ.get("LOCAL_WORLD_SIZE", 1))
