@@ -413,6 +413,10 @@ def test_groups_reach_the_splitter_and_weights_the_folds():
     for cv in (None, 5, 0.2, StratifiedKFold(2), splits):
         with pytest.raises(ValueError, match=r"groups are given, but cv=.*GaussianNB.fit takes"):
             PlugInClassifier(GaussianNB(), AverageK(1.5), cv=cv).fit(X, y, groups=groups)
+    for cv in (None, 0.2, GroupKFold(2)):  # cv=0.2 would hold out samples of groups that are known
+        with pytest.raises(ValueError, match=r"whole groups .* cv='prefit'") as caught:
+            PlugInClassifier(GaussianNB(), AverageError(0.1), cv=cv).fit(X, y, groups=groups)
+        assert "cv=0.2, which" not in str(caught.value)
     model, params = PlugInClassifier(GaussianNB(), AverageK(1.5)), {"sample_weight": weight}
     sets = cross_val_predict_set(model, X, y, groups=groups, cv=GroupKFold(3), params=params)
     for train, test in splits:

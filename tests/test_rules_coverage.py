@@ -286,6 +286,36 @@ def test_scores_that_are_equal_but_for_rounding_are_in_sets_together(interpolati
         np.testing.assert_array_equal(sets, ratios >= thresholds, repr(error))
 
 
+@pytest.mark.filterwarnings("ignore:.*(too few|every set)")
+def test_weights_of_tenths_are_added_as_if_exactly():
+    rng = np.random.default_rng(4)
+    for _ in range(200):
+        true = rng.integers(1, 9, 12) / 16
+        tenths = rng.integers(1, 9, 12)
+        tenths[-1] += 90 - tenths.sum()  # so that weights and the new sample are 10
+        scores, y, weight = np.c_[true, 1 - true], np.zeros(12, int), tenths / 10
+        below = np.array([tenths[true < v].sum() for v in true])
+        at = rng.integers(12)
+        error = round((below[at] + 10) / 100, 2)
+        if error < 0.5:
+            for rows in (slice(None), rng.permutation(12)):
+                args = scores[rows], y[rows], weight[rows]
+                assert AverageError(error).fit(*args).threshold_ == true[at]
+                rule = AverageError(error, coverage="class").fit(*args)
+                assert rule.thresholds_.tolist() == [true[at], -np.inf]
+
+
+@pytest.mark.parametrize("coverage", ["micro", "macro", "class"])
+def test_weights_are_told_from_samples_where_they_are_too_few(coverage):
+    scores, y = np.c_[np.arange(1, 91), np.zeros(90)] / 91, np.zeros(90, int)
+    rule = AverageError(0.1, coverage=coverage)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # nine copies of each are enough
+        rule.fit(scores[:, :1], y, np.full(90, 0.1))
+    with pytest.warns(UserWarning, match=r"issing: 9.* Weights .* are 0\.5 in all, of 90 samples"):
+        rule.fit(scores[:, :1], y, np.full(90, 0.5 / 90))
+
+
 # -- too few samples, streams, parameters ------------------------------------------------
 
 

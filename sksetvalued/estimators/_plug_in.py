@@ -51,6 +51,15 @@ MOST_UNKNOWN = 0.01
 ROUNDED = 1e-3
 
 #: Splitters that hold positions of samples, whichever samples they are given.
+#: How a rule that promises something of new samples is to be calibrated, without groups and with.
+OTHER_SAMPLES = (
+    "Use cv=0.2, which holds a fifth out, or fit the classifier first and use cv='prefit' with "
+    "samples that it was not trained on."
+)
+OTHER_GROUPS = (
+    "A promise for new groups takes whole groups that are held out: fit the classifier first on "
+    "some of them, and use cv='prefit' with the samples of the others."
+)
 BY_POSITION = PredefinedSplit, Iterable
 
 
@@ -299,9 +308,8 @@ class PlugInClassifier(MetaEstimatorMixin, AccuracyMixin, BaseEstimator):
         if promises:
             raise ValueError(
                 f"rule={self.rule!r} promises something of new samples, which out-of-fold scores "
-                "cannot: the classifier is refitted on all samples afterwards. Use cv=0.2, which "
-                "holds a fifth out, or fit the classifier first and use cv='prefit' with samples "
-                "that it was not trained on."
+                "cannot: the classifier is refitted on all samples afterwards. "
+                + (OTHER_GROUPS if isinstance(self.cv, GroupsConsumerMixin) else OTHER_SAMPLES)
             )
         return None
 
@@ -747,10 +755,13 @@ class PlugInClassifier(MetaEstimatorMixin, AccuracyMixin, BaseEstimator):
                 split_params["groups"] = params["groups"]
             if not _takes_groups(self.estimator):
                 if not _splits_groups(self.cv):
+                    promises = getattr(self.rule, "requires_held_out", False)
+                    folds = "Set cv to a splitter of groups, such as StratifiedGroupKFold(5), "
+                    folds += "or leave them out."
                     raise ValueError(
                         f"groups are given, but cv={self.cv!r:.60} splits none, and "
-                        f"{type(self.estimator).__name__}.fit takes none: set cv to a splitter of "
-                        "groups, such as StratifiedGroupKFold(5), or leave them out."
+                        f"{type(self.estimator).__name__}.fit takes none. "
+                        + (OTHER_GROUPS if promises else folds)
                     )
                 del params["groups"]
         if sample_weight is not None:

@@ -9,6 +9,7 @@ from ._base import SetRule, check_error
 from ._conformal import (
     class_thresholds,
     conformal_threshold,
+    counted,
     macro_threshold,
     samples_missing,
     samples_needed,
@@ -16,6 +17,11 @@ from ._conformal import (
 
 #: What rounding takes from a score in double precision, at most, as a part of it.
 ROUNDING = 8 * np.finfo(np.float64).eps
+#: What is said of weights where samples are too few, after their sum and number.
+WEIGHTED = (
+    " Weights count copies, and are {:.3g} in all, of {} samples: shares of a whole are to be "
+    "multiplied until their mean is 1."
+)
 COVERAGES = ("micro", "macro", "class")
 
 
@@ -60,15 +66,17 @@ class AverageError(SetRule):
         of ``coverage="micro"`` ("Interp-Q" [4]_); a class with too few samples to have one
         counts as zero. The promise becomes P(Y in set) >= 1 - 2 error, for much smaller sets.
     log_scores : bool, default=False
-        Whether scores are log-probabilities. The sets do not depend on it, but for the rounding
-        of a threshold that is interpolated.
+        Whether scores are log-probabilities. The sets do not depend on it, but for rounding: of
+        a threshold that is interpolated, and of ratios to a prior in single precision, where
+        scores that tie on one scale may differ on the other.
 
     Attributes
     ----------
     threshold_ : float
         A class is in the set when its rank score is at least this. -inf, every class, when there
         are too few calibration samples (a warning says how many are missing). Of ratios to a
-        prior it is lower by what rounding may take from one. Not with ``coverage="class"``.
+        prior it is lower by what rounding may take from one in double precision. Not with
+        ``coverage="class"``.
     thresholds_ : ndarray of shape (n_classes,)
         Threshold of each class, with ``coverage="class"``; -inf, in every set, for those of too
         few samples. Of ratios to a prior, and where interpolated, lower as above.
@@ -86,8 +94,9 @@ class AverageError(SetRule):
     "micro" needs 1/error - 1 samples: 9 for error=0.1. "class" needs as many in every class;
     "macro" needs 1/error in the harmonic mean of n_y + 1, so that a few classes may have fewer.
 
-    A sample weight counts copies of a sample. Copies, and samples of unequal weights, tell less
-    than as many samples do: nothing is promised with weights.
+    A sample weight counts copies of a sample, so that the scale of weights matters. Copies, and
+    samples of unequal weights, tell less than as many samples do: nothing is promised with
+    weights.
 
     The promise of "macro" follows from one test sample per class put in with the calibration
     samples: at the threshold t' where each counts itself in place of the + 1, the mean of the
@@ -238,21 +247,22 @@ class AverageError(SetRule):
 
     def _warn_if_too_few(self, y, weight):
         error, coverage, interpolation = self._promise
-        counts = np.bincount(y, weights=weight, minlength=self.n_classes_)
+        counts = counted(y, weight, self.n_classes_)
+        weighted = "" if (weight == 1).all() else WEIGHTED.format(weight.sum(), len(weight))
         if coverage == "class" and interpolation in (None, 1):
-            return self._warn_of_rare_classes(counts)
-        groups = counts if coverage == "macro" else counts.sum(keepdims=True)
+            return self._warn_of_rare_classes(counts, weighted)
+        groups = counts if coverage == "macro" else counted(0 * y, weight, 1)
         missing = samples_missing(groups, error)
         if missing:
             where = " of the rarest classes" if coverage == "macro" else ""
             warn_caller(
-                f"{counts.sum():g} calibration samples are too few for error={self.error} and "
+                f"{groups.sum():g} calibration samples are too few for error={self.error} and "
                 f"coverage={coverage!r}: every class is returned. Samples missing: {missing} at "
-                f"least{where}.",
+                f"least{where}.{weighted}",
             )
         return missing > 0
 
-    def _warn_of_rare_classes(self, counts):
+    def _warn_of_rare_classes(self, counts, weighted):
         needed = samples_needed(self._promise[0])
         rare = np.flatnonzero(counts < needed)
         if rare.size:
@@ -262,7 +272,7 @@ class AverageError(SetRule):
                 f"in every class takes {needed} calibration samples of each. Samples missing: "
                 f"{missing}, of the classes at columns {rare[:5].tolist()}"
                 f"{'...' if rare.size > 5 else ''}. coverage='macro', or an interpolation, does "
-                "with fewer.",
+                f"with fewer.{weighted}",
             )
         return counts < needed
 

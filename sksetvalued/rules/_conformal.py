@@ -2,9 +2,11 @@
 
 from bisect import bisect_left
 from fractions import Fraction
-from math import ceil, fsum
+from math import ceil, fsum, sqrt
 
 import numpy as np
+
+from .._average_size import running_sums
 
 #: How near, as a part of it, a mean may be to an error to be compared by fractions.
 NEAR = 1e-12
@@ -27,13 +29,24 @@ def conformal_threshold(true_scores, weights, error):
     """
     if not len(true_scores):
         return -np.inf
-    order = np.argsort(true_scores)
-    scores, upto = true_scores[order], np.cumsum(weights[order])
-    first = np.searchsorted(scores, scores, side="left")
-    below = np.where(first > 0, upto[first - 1], 0.0)
+    scores, at = np.unique(true_scores, return_inverse=True)
+    upto = running_sums(np.bincount(at, weights=weights))
+    below = np.append(0.0, upto[:-1])
     # A ratio of integers is rounded to the very float that 0.35, or 1 / 3, is.
-    valid = (below + 1) / (upto[-1] + 1) <= error
-    return float(scores[valid].max()) if valid.any() else -np.inf
+    n_valid = np.count_nonzero((below + 1) / (upto[-1] + 1) <= error * (1 + rounding(len(at))))
+    return float(scores[n_valid - 1]) if n_valid else -np.inf
+
+
+def rounding(n_weights):
+    """Return what rounding may change of a sum of weights, as a part of it."""
+    return (2 * sqrt(n_weights) + 32) * np.finfo(np.float64).eps
+
+
+def counted(y, weights, n_classes):
+    """Return the weight of each class; a whole number is one again that rounding changed."""
+    counts = np.bincount(y, weights=weights, minlength=n_classes)
+    whole = np.rint(counts)
+    return np.where(np.abs(counts - whole) <= rounding(len(y)) * whole, whole, counts)
 
 
 def class_thresholds(true_scores, y, weights, error, n_classes):
@@ -69,7 +82,7 @@ def macro_threshold(true_scores, y, weights, error, n_classes):
     error : float
     n_classes : int
     """
-    counts = np.bincount(y, weights=weights, minlength=n_classes)
+    counts = counted(y, weights, n_classes)
 
     def misses_too_often(score):
         below = np.bincount(y, weights=weights * (true_scores < score), minlength=n_classes)
