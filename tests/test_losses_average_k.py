@@ -277,6 +277,19 @@ def test_weighted_candidates_are_taken_one_by_one(kind, light):
         assert set(chosen.flatten().nonzero()[:, 0].tolist()) == expected
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.float64])
+def test_candidates_do_not_depend_on_the_scale_of_the_weights(dtype):
+    rng = torch.Generator().manual_seed(0)
+    for k in (1.5, 2, 2.5):
+        for _ in range(50):
+            proposals, target = torch.randn(12, 5, generator=rng), torch.arange(12) % 5
+            weight = torch.randint(1, 4, (12,), generator=rng).to(dtype)
+            chosen = F.pseudo_positives(proposals, target, k, weight)
+            for factor in (0.1, 0.7, 3):
+                scaled = F.pseudo_positives(proposals, target, k, factor * weight)
+                assert torch.equal(scaled, chosen)
+
+
 def test_limits_of_the_average_k_loss():
     scores, proposals, _, target = draw(N, L)
     proposal = torch.nn.functional.cross_entropy(proposals, target)

@@ -59,7 +59,7 @@ def _largest_within(values, weights, budget, count):
         order = places[_in_decreasing_order(values[places])]
     else:
         order = _in_decreasing_order(values)
-    within = weights[order].cumsum(0) <= budget * (1 + 1e-9)
+    within = weights[order].cumsum(0) <= budget
     if selects and within[-1]:
         return _largest_within(values, weights, budget, 4 * count)
     return torch.zeros_like(values, dtype=torch.bool).scatter(0, order, within)
@@ -115,7 +115,10 @@ def _candidates(proposal_scores, target, k, sample_weight):
         chosen = _largest(values, _n_candidates(k, n_samples))
     else:
         weights = sample_weight if sample_weight.device.type == "mps" else sample_weight.double()
-        budget = (float(k) - 1) * weights.sum()
+        # The slack undoes the rounding of sums, and of the weights, as of 0.1 in place of 1.
+        floats = sample_weight.is_floating_point()
+        slack = max(1e-9, 4 * torch.finfo(sample_weight.dtype).eps if floats else 0)
+        budget = (float(k) - 1) * weights.sum() * (1 + slack)
         weights = weights.repeat_interleave(n_classes)
         chosen = _largest_within(values, weights, budget, math.ceil(2 * float(k) * n_samples))
         chosen = chosen & (values > -torch.inf)
