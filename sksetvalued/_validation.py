@@ -49,6 +49,11 @@ def check_score_array(y_score, name="y_score"):
 def as_score_array(y_score, name="y_score"):
     """Return scores as an array whose values have yet to be checked."""
     y_score = as_array(y_score, name)
+    if y_score.dtype == bool:
+        raise TypeError(
+            f"{name} must hold scores, such as predict_proba gives, got booleans: sets are for "
+            "set_coverage_score, average_set_size and SetReport."
+        )
     single = y_score.dtype in (np.float16, np.float32)
     y_score = as_numbers(y_score, name, np.float32 if single else np.float64)
     if y_score.ndim != 2 or 0 in y_score.shape:

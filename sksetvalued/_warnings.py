@@ -40,6 +40,25 @@ def warn_caller(message, category=UserWarning):
     return True
 
 
+#: Average sizes are judged from so many samples on.
+FEWEST_COMPARED = 50
+#: Sets that hold less than so large a share of k are warned of.
+LEAST_SHARE = 0.9
+
+
+#: Why they do.
+TIES = (
+    "many scores are equal, as shares of few votes are, or those of samples that are alike, and "
+    "those at the threshold are in all sets or in none. Give other samples, or finer scores, as "
+    "of more trees or of sklearn.calibration.CalibratedClassifierCV."
+)
+
+
+def hold_too_few(size, k, n_samples):
+    """Return whether sets hold far less than `k` classes on average, as scores that tie leave."""
+    return n_samples >= FEWEST_COMPARED and size < LEAST_SHARE * k - 1 / n_samples
+
+
 def warn_every_class(k, n_classes, category=UserWarning):
     """Warn that sets of `k` classes are sets of every class."""
     if k >= n_classes:

@@ -9,6 +9,7 @@ from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import top_k_accuracy_score as sklearn_top_k
 
 from sksetvalued.metrics import (
+    CoverageSizeDisplay,
     SetReport,
     SetSizeDisplay,
     average_k_accuracy_score,
@@ -423,6 +424,20 @@ def test_lists_of_labels_are_not_a_mask():
             set_coverage_score(["a"], y_set)
     with pytest.raises(ValueError, match="MultiLabelBinarizer"):
         average_set_size([["a"], ["a", "b"]])
+
+
+def test_sets_are_not_scores():
+    y_true, y_score, _ = data(rounded=False)
+    sets = AverageK(2).fit(y_score).predict_set(y_score)
+    for use in (
+        lambda: top_k_accuracy_score(y_true, sets, k=2),
+        lambda: average_k_accuracy_score(y_true, sets, k=2),
+        lambda: CoverageSizeDisplay.from_predictions(y_true, sets),
+        lambda: AverageK(2).fit(sets),
+        lambda: AverageK(2).fit(y_score).predict_set(sets),
+    ):
+        with pytest.raises(TypeError, match="y_score must hold scores.*got booleans.*SetReport"):
+            use()
 
 
 def test_what_a_masked_array_lacks_is_not_another_form():

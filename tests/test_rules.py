@@ -10,12 +10,16 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import NotFittedError, UndefinedMetricWarning
 
 from sksetvalued import _average_size, _masks
 from sksetvalued.datasets import make_ambiguous_classification
 from sksetvalued.estimators._describe import describe_rule
-from sksetvalued.metrics import average_k_threshold, top_k_accuracy_score
+from sksetvalued.metrics import (
+    average_k_accuracy_score,
+    average_k_threshold,
+    top_k_accuracy_score,
+)
 from sksetvalued.rules import AverageError, AverageK, PointwiseError, TopK
 
 
@@ -145,8 +149,11 @@ def test_sets_that_ties_keep_small_are_told():
     shares = np.random.default_rng(0).multinomial(20, np.ones(8) / 8, 400) / 20
     with pytest.warns(UserWarning, match="less than k=3: many scores are equal"):
         AverageK(3).fit(shares)
+    with pytest.warns(UndefinedMetricWarning, match="sets hold 1.89 .* less than k=3: many"):
+        average_k_accuracy_score(np.arange(400) % 8, shares, k=3)
     fine = shares + np.random.default_rng(1).uniform(-0.02, 0.02, shares.shape)
     AverageK(3).fit(fine.clip(0))
+    average_k_accuracy_score(np.arange(400) % 8, fine, k=3)
     # Of so small a size no whole number of classes is left.
     AverageK(0.03).fit(fine[:50].clip(0))
 

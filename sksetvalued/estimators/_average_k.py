@@ -317,13 +317,14 @@ class AverageKClassifier(PlainState, SetsThreshold, DeepSetClassifier, rule=Aver
         labels = range(len(self.classes_))
 
         def metric(y_true, y_score, sample_weight):
-            return average_k_accuracy_score(
-                y_true,
-                self._rank_scores(y_score),
-                k=k,
-                average=average,
-                labels=labels,
-                sample_weight=sample_weight,
-            )
+            with without_warnings("many scores are equal"):  # as those of the first epochs may be
+                return average_k_accuracy_score(
+                    y_true,
+                    self._rank_scores(y_score),
+                    k=k,
+                    average=average,
+                    labels=labels,
+                    sample_weight=sample_weight,
+                )
 
         return f"valid_{'macro_' if average == 'macro' else ''}average_k_accuracy", metric

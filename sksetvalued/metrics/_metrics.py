@@ -6,10 +6,10 @@ from sklearn.exceptions import UndefinedMetricWarning
 from .._arrays import as_numbers
 from .._average_size import average_size_threshold
 from .._checks import check_option
-from .._masks import ceil_to_dtype, row_blocks, top_k_mask
+from .._masks import ceil_to_dtype, row_blocks, row_counts, top_k_mask
 from .._sets import in_set, set_sizes
 from .._validation import check_average_k, check_score_array, check_top_k, check_weights
-from .._warnings import warn_every_class
+from .._warnings import TIES, hold_too_few, warn_caller, warn_every_class
 from ._inputs import check_sets, labels_and_scores, labels_and_sets
 from ._shots import GROUPS, check_training_counts, shot_groups
 
@@ -80,7 +80,7 @@ def average_k_accuracy_score(
     """Return the share of samples whose true class has a score above one threshold.
 
     The threshold is common to all samples and such that k classes on average are above it
-    [1]_, eq. (2.32).
+    [1]_, eq. (2.32); fewer where scores tie, with a warning if they are far fewer.
 
     Parameters
     ----------
@@ -116,12 +116,27 @@ def average_k_accuracy_score(
     y_true, columns, labels, y_score = labels_and_scores(y_true, y_score, labels)
     if threshold is None:
         threshold = average_k_threshold(y_score, k, sample_weight=sample_weight)
+        _check_size(y_score, threshold, k, sample_weight)
     elif (threshold := as_numbers(threshold, "threshold")).ndim or np.isnan(threshold):
         raise ValueError(f"threshold must be a number, got {threshold.tolist()!r}.")
     hits = np.zeros(len(y_true), dtype=bool)
     known = columns >= 0
     hits[known] = y_score[known, columns[known]] >= ceil_to_dtype(threshold, y_score.dtype)
     return _average(hits, y_true, columns, labels, average, sample_weight)
+
+
+def _check_size(y_score, threshold, k, sample_weight):
+    """Warn where the sets above a threshold hold far less than k classes on average."""
+    lowest = ceil_to_dtype(threshold, y_score.dtype)
+    sizes = np.empty(len(y_score))
+    for rows in row_blocks(y_score.shape, once=True):
+        sizes[rows] = row_counts(y_score[rows] >= lowest)
+    size = np.average(sizes, weights=sample_weight)
+    if hold_too_few(size, min(k, y_score.shape[1]), len(sizes)):
+        warn_caller(
+            f"the sets hold {size:.3g} classes on average, less than k={k}: {TIES}",
+            UndefinedMetricWarning,
+        )
 
 
 def average_k_threshold(y_score, k, *, sample_weight=None):

@@ -8,13 +8,9 @@ from .._average_size import AverageSizeSelector
 from .._checks import check_integer
 from .._masks import row_blocks, threshold_mask, top_k_mask
 from .._validation import check_average_k, check_top_k
-from .._warnings import warn_caller
+from .._warnings import FEWEST_COMPARED, TIES, hold_too_few, warn_caller
 from ._base import SetRule
 
-#: Sizes on new data are compared with those of the calibration from so many samples on.
-FEWEST_COMPARED = 50
-#: Calibration sets that hold less than so large a share of k are warned of.
-LEAST_SHARE = 0.9
 #: They are called far off when they are so by this many standard errors, and this share of k.
 FAR_ERRORS, FAR_SHARE = 5, 0.1
 #: From such a k on, scores do not seem to compare between samples where so many sets are empty.
@@ -309,17 +305,12 @@ class AverageK(SetRule):
         elif n >= FEWEST_COMPARED:
             if self.objective == "micro" and self.k >= EMPTY_FROM:
                 self._check_empty(empty)
-            if self._reserve is None and self._moments[0] < LEAST_SHARE * self._selector.k - 1 / n:
-                self._warn_of_ties()
-
-    def _warn_of_ties(self):
-        warn_caller(
-            f"the sets of the calibration hold {self._moments[0]:.3g} classes on average, less "
-            f"than k={self.k}: many scores are equal, as shares of few votes are, or those of "
-            "samples that are alike, and those at the threshold are in all sets or in none. Give "
-            "other samples, or finer scores, as of more trees or of "
-            "sklearn.calibration.CalibratedClassifierCV.",
-        )
+            size = self._moments[0]
+            if self._reserve is None and hold_too_few(size, self._selector.k, n):
+                warn_caller(
+                    f"the sets of the calibration hold {size:.3g} classes on average, less than "
+                    f"k={self.k}: {TIES}",
+                )
 
     def _begin_for_another(self, n_classes):
         """Return the rule, with nothing seen, ready for scores and then for :meth:`_allow_for`."""
