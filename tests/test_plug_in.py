@@ -36,6 +36,7 @@ from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import (
     GridSearchCV,
     GroupKFold,
+    GroupShuffleSplit,
     KFold,
     PredefinedSplit,
     ShuffleSplit,
@@ -413,7 +414,8 @@ def test_groups_reach_the_splitter_and_weights_the_folds():
     for cv in (None, 5, 0.2, StratifiedKFold(2), splits):
         with pytest.raises(ValueError, match=r"groups are given, but cv=.*GaussianNB.fit takes"):
             PlugInClassifier(GaussianNB(), AverageK(1.5), cv=cv).fit(X, y, groups=groups)
-    for cv in (None, 0.2, GroupKFold(2)):  # cv=0.2 would hold out samples of groups that are known
+    # A share would hold out samples of groups that are trained on.
+    for cv in (None, 0.2, GroupKFold(2), GroupShuffleSplit(2)):
         with pytest.raises(ValueError, match=r"whole groups .* cv='prefit'") as caught:
             PlugInClassifier(GaussianNB(), AverageError(0.1), cv=cv).fit(X, y, groups=groups)
         assert "cv=0.2, which" not in str(caught.value)
@@ -1179,6 +1181,28 @@ def test_a_calibrated_rule_keeps_the_scale_of_its_scores(log_scores):
         after = clf.predict_set(X), clf.predict_labels(X)
     np.testing.assert_array_equal(before[0], after[0])
     assert all(map(np.array_equal, before[1], after[1]))
+
+
+@pytest.mark.parametrize("coverage", ["micro", "macro"])
+def test_one_split_holds_out_what_a_promise_is_calibrated_on(coverage):
+    X, y = load_digits(return_X_y=True)
+    groups, weight = np.arange(len(y)) // 8, 1.0 + np.arange(len(y)) % 2
+    rule, cv = AverageError(0.1, coverage=coverage), GroupShuffleSplit(1, random_state=0)
+    clf = PlugInClassifier(GaussianNB(), rule, cv=cv).fit(X, y, weight, groups=groups)
+    ((train, held),) = cv.split(X, y, groups)
+    assert not set(groups[train]) & set(groups[held])
+    model = GaussianNB().fit(X[train], y[train], weight[train])
+    same = PlugInClassifier(model, rule, cv="prefit").fit(X[held], y[held], weight[held])
+    np.testing.assert_array_equal(clf.predict_set(X), same.predict_set(X))
+    np.testing.assert_array_equal(clf.class_counts_, np.bincount(y[train], weight[train]))
+    listed = PlugInClassifier(GaussianNB(), rule, cv=[(train, held)]).fit(X, y, weight)
+    assert listed.rule_.threshold_ == clf.rule_.threshold_
+    for splits, match in (
+        ([(train, held), (held, train)], "out-of-fold"),
+        ([(train, np.append(held, train[0]))], r"trains on samples that it holds out"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            PlugInClassifier(GaussianNB(), rule, cv=splits).fit(X, y)
 
 
 def test_a_column_of_labels_is_warned_of_where_it_is_passed():

@@ -57,8 +57,9 @@ OTHER_SAMPLES = (
     "samples that it was not trained on."
 )
 OTHER_GROUPS = (
-    "A promise for new groups takes whole groups that are held out: fit the classifier first on "
-    "some of them, and use cv='prefit' with the samples of the others."
+    "A promise for new groups takes whole groups that are held out: set cv to a splitter that "
+    "does so once, such as GroupShuffleSplit(1), or fit the classifier first on some of them and "
+    "use cv='prefit' with the samples of the others."
 )
 BY_POSITION = PredefinedSplit, Iterable
 
@@ -89,8 +90,11 @@ class PlugInClassifier(MetaEstimatorMixin, AccuracyMixin, BaseEstimator):
         (0, 1): from that share of the samples, which the estimator is not trained on; of each
         class, unless the rule promises something of new samples as a whole. "prefit":
         `estimator` is fitted already and stays as it is; `fit` calibrates the rule on its
-        samples, which it must not have been trained on. An iterable of splits, or a
-        `PredefinedSplit`, holds positions of the samples of this very fit: it is not for searches.
+        samples, which it must not have been trained on. A splitter, or an iterable of splits:
+        from these as from cross-validation; with a rule that promises something of new samples
+        there must be one, such as ``GroupShuffleSplit(1)``, which holds out whole groups, and the
+        classifier is trained on its other part alone. An iterable, or a `PredefinedSplit`, holds
+        positions of the samples of this very fit: it is not for searches.
         None: 5, or 0.2 for a rule that promises something of new samples, which cross-validation
         cannot. A matrix of kernels or distances takes no share.
     n_jobs : int, default=None
@@ -208,8 +212,8 @@ class PlugInClassifier(MetaEstimatorMixin, AccuracyMixin, BaseEstimator):
             return self._fit_anew(X, y, sample_weight, fit_params)
 
     def _fit_anew(self, X, y, sample_weight, fit_params):
-        share = self._held_out_share()
-        if share is not None and get_tags(self.estimator).input_tags.pairwise:
+        share, promises = self._held_out_share(), self._promises()
+        if (share is not None or promises) and get_tags(self.estimator).input_tags.pairwise:
             raise ValueError(
                 f"cv={self.cv!r} with rule={self.rule!r} trains {type(self.estimator).__name__} "
                 "on a part of the samples, but a matrix of kernels or distances to new ones has a "
@@ -225,8 +229,10 @@ class PlugInClassifier(MetaEstimatorMixin, AccuracyMixin, BaseEstimator):
             train, rows = self._split(target, share)
         elif needs_scores or not isinstance(self.cv, Integral | None):
             folds = self._folds(X, y, place, split_params)
+            if promises:
+                train, rows = self._only_split(folds)
         target = self._fit_last(X, y, train, fit_params)
-        if share is not None:
+        if share is not None or promises:
             y_score, seen = self._scores(self.estimator_, self._rows(X, rows, train)), []
         elif needs_scores:
             y_score, rows, seen = self._out_of_fold_scores(X, y, folds, fit_params)
@@ -294,29 +300,46 @@ class PlugInClassifier(MetaEstimatorMixin, AccuracyMixin, BaseEstimator):
         rule._allow_for(_average_size(rule, last, weight), _average_size(rule, seen, weight))
         return rule
 
+    def _promises(self):
+        """Return whether the rule promises something of new samples."""
+        return getattr(self.rule, "requires_held_out", False)
+
     def _held_out_share(self):
-        """Return the share of the samples to hold out; None to use folds."""
-        promises = getattr(self.rule, "requires_held_out", False)
+        """Return the share of the samples to hold out; None to use the splits of `cv`."""
         if isinstance(self.cv, bool) or (isinstance(self.cv, Integral) and self.cv < 2):
             raise ValueError(f"cv={self.cv!r} must be at least 2 to be a number of folds.")
         if self.cv is None:
-            return HELD_OUT if promises else None
+            return HELD_OUT if self._promises() else None
         if isinstance(self.cv, float | np.floating):
             if not 0 < self.cv < 1:
                 raise ValueError(f"cv={self.cv} must lie in (0, 1) to be a share of the samples.")
             return float(self.cv)
-        if promises:
-            raise ValueError(
-                f"rule={self.rule!r} promises something of new samples, which out-of-fold scores "
-                "cannot: the classifier is refitted on all samples afterwards. "
-                + (OTHER_GROUPS if isinstance(self.cv, GroupsConsumerMixin) else OTHER_SAMPLES)
-            )
+        if self._promises() and isinstance(self.cv, Integral):
+            self._refuse_folds()
         return None
+
+    def _refuse_folds(self):
+        raise ValueError(
+            f"rule={self.rule!r} promises something of new samples, which out-of-fold scores "
+            "cannot: the classifier is refitted on all samples afterwards. "
+            + (OTHER_GROUPS if isinstance(self.cv, GroupsConsumerMixin) else OTHER_SAMPLES)
+        )
+
+    def _only_split(self, folds):
+        """Return which samples to train on, and which to calibrate on, by a `cv` of one split."""
+        if len(folds) > 1:
+            self._refuse_folds()
+        train, held = folds[0]
+        if len(np.intersect1d(train, held)):
+            raise ValueError(
+                f"cv={self.cv!r:.60} trains on samples that it holds out, of which "
+                f"rule={self.rule!r} then promises nothing: let it hold out others."
+            )
+        return train, held
 
     def _split(self, target, share):
         """Return which samples to train on, and which to calibrate on."""
-        promises = getattr(self.rule, "requires_held_out", False)
-        promises = promises and getattr(self.rule, "_promises_of_samples", True)
+        promises = self._promises() and getattr(self.rule, "_promises_of_samples", True)
         random_state = np.random.RandomState(0)
         if promises:
             train, held = split_at_random(len(target), share, random_state, target)
@@ -755,13 +778,12 @@ class PlugInClassifier(MetaEstimatorMixin, AccuracyMixin, BaseEstimator):
                 split_params["groups"] = params["groups"]
             if not _takes_groups(self.estimator):
                 if not _splits_groups(self.cv):
-                    promises = getattr(self.rule, "requires_held_out", False)
                     folds = "Set cv to a splitter of groups, such as StratifiedGroupKFold(5), "
                     folds += "or leave them out."
                     raise ValueError(
                         f"groups are given, but cv={self.cv!r:.60} splits none, and "
                         f"{type(self.estimator).__name__}.fit takes none. "
-                        + (OTHER_GROUPS if promises else folds)
+                        + (OTHER_GROUPS if self._promises() else folds)
                     )
                 del params["groups"]
         if sample_weight is not None:
