@@ -303,6 +303,53 @@ def test_parts_of_samples_are_inputs_by_their_names(tmp_path, suffix):
         np.testing.assert_array_equal(to_torch(clf)(tensors(part))[0], expected)
 
 
+class Pooled(nn.Module):
+    """Features of signals of any length, or of images, pooled by a function or a module."""
+
+    def __init__(self, pool, n_dims=1):
+        super().__init__()
+        self.conv = (nn.Conv1d if n_dims == 1 else nn.Conv2d)(1, 4, 3, padding=1)
+        self.pool = pool
+
+    def forward(self, signal):
+        return self.pool(self.conv(signal).relu()).flatten(1)
+
+
+@pytest.mark.filterwarnings("ignore:The network learnt next to nothing")
+@pytest.mark.parametrize(
+    ("pool", "n_dims", "any_length"),
+    [
+        (nn.AdaptiveAvgPool1d(1), 1, True),
+        pytest.param(lambda x: x.amax(2), 1, True, marks=slow),
+        (nn.AdaptiveAvgPool1d(4), 1, False),
+        (lambda x: nn.functional.adaptive_max_pool1d(x, 4), 1, False),
+        pytest.param(torch.no_grad()(nn.AdaptiveAvgPool2d((None, 1))), 2, False, marks=slow),
+    ],
+)
+def test_onnx_files_take_no_length_that_they_would_pool_otherwise(
+    tmp_path, pool, n_dims, any_length
+):
+    runtime = pytest.importorskip("onnxruntime", reason="extra 'onnx' is not installed")
+    pytest.importorskip("onnxscript", reason="extra 'onnx' is not installed")
+    rng = np.random.default_rng(0)
+
+    def signals(length):
+        return {"signal": rng.normal(size=(30, 1, *[length] * n_dims)).astype(np.float32)}
+
+    clf = TopKClassifier(1, backbone=Pooled(pool, n_dims), max_epochs=1, random_state=0)
+    clf.fit(signals(8), np.arange(30) % 3)
+    export(clf, tmp_path / "model.onnx")
+    session = runtime.InferenceSession(tmp_path / "model.onnx")
+    for length in (8, 10, 12):
+        part = signals(length)
+        if length == 8 or any_length:
+            scores = to_torch(clf)({"signal": torch.from_numpy(part["signal"])})[1]
+            np.testing.assert_allclose(session.run(["scores"], part)[0], scores, atol=1e-4)
+        else:
+            with pytest.raises(Exception, match=f"Got: {length} Expected: 8"):
+                session.run(["sets"], part)
+
+
 @pytest.mark.parametrize("name", quickly("average-k, bounds, images", "label sets, threshold"))
 def test_onnx_files_hold_the_sets_without_torch_and_without_the_package(tmp_path, name):
     pytest.importorskip("onnxruntime", reason="extra 'onnx' is not installed")

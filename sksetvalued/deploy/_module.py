@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
-from torch import nn
+from torch import fx, nn
 
 from .._arrays import always_on_the_processor
 from .._predict import unwrap
@@ -321,21 +321,30 @@ def takes_bytes(model):
     return is_image(model.input_shape_) and model._fitted_on_bytes
 
 
-def dynamic_shapes(batch, n_samples):
+def dynamic_shapes(batch, n_samples, lengths=torch.export.Dim.AUTO):
     """Return which dimensions of a batch may vary: the samples and, of parts, the lengths.
 
     Parameters
     ----------
     batch : Tensor or dict of Tensors
     n_samples : str or torch.export.Dim
+    lengths : torch.export.Dim
+        ``Dim.STATIC`` are those of the batch.
     """
     if not isinstance(batch, dict):
         return {0: n_samples}
-    auto = torch.export.Dim.AUTO
     return {
-        name: {0: n_samples, **dict.fromkeys(range(1, part.ndim), auto)}
+        name: {0: n_samples, **dict.fromkeys(range(1, part.ndim), lengths)}
         for name, part in batch.items()
     }
+
+
+def pools_to_places(module, batch):
+    """Return whether the parts of a batch are pooled to several places, whatever their lengths."""
+    graphs = torch.export.export(module, (batch,)).graph_module.modules()
+    nodes = (node for graph in graphs for node in getattr(graph, "graph", fx.Graph()).nodes)
+    pools = (node for node in nodes if "adaptive" in str(node.target))
+    return any(size != 1 for pool in pools for size in pool.args[1])
 
 
 def example_batch(model, module):

@@ -26,7 +26,7 @@ from ..estimators import (
 )
 from ..estimators._deep import DeepEstimator
 from ..rules import AverageError, PointwiseError
-from ._module import dynamic_shapes, to_torch
+from ._module import dynamic_shapes, pools_to_places, to_torch
 from ._rules import rule_module
 
 #: The version of the operators in which torch writes graphs; those of skl2onnx have to agree.
@@ -87,6 +87,10 @@ def has_proba(model):
 
 def onnx_graph(module, batch, **names):
     """Return the ONNX program of a module for any number of samples."""
+    shapes = dynamic_shapes(batch, "n_samples")
+    if isinstance(batch, dict) and pools_to_places(module, batch):
+        # The exporter would pool other lengths by the windows of this one.
+        shapes = dynamic_shapes(batch, "n_samples", torch.export.Dim.STATIC)
     with warnings.catch_warnings():
         # Of torch about itself.
         warnings.simplefilter("ignore", FutureWarning)
@@ -94,7 +98,7 @@ def onnx_graph(module, batch, **names):
             module.eval(),
             (batch, {}),  # A dict at the end would be taken for named arguments.
             dynamo=True,
-            dynamic_shapes=(dynamic_shapes(batch, "n_samples"),),
+            dynamic_shapes=(shapes,),
             opset_version=OPSET,
             verbose=False,
             **names,
