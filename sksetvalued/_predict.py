@@ -237,6 +237,8 @@ def class_scores(model, X, method=None):
 
 def one_label_each(model):
     """Return the classes of a fitted classifier; raise where each sample has several labels."""
+    if hasattr(model, "fit") and not hasattr(model, "classes_"):
+        check_is_fitted(model)
     inner, classes = unwrap(model)[0], model.classes_
     each = getattr(inner, "multilabel_", False)  # of OneVsRestClassifier
     # MLPClassifier has a softmax for single labels, and one output for two classes.

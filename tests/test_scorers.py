@@ -10,6 +10,7 @@ from sklearn import config_context
 from sklearn.base import clone
 from sklearn.datasets import load_digits, make_classification
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.exceptions import NotFittedError
 from sklearn.feature_selection import RFE
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
@@ -32,6 +33,7 @@ from sklearn.svm import SVC, LinearSVC
 from sksetvalued import PlugInClassifier
 from sksetvalued._predict import predict_labels, predict_set, set_scores
 from sksetvalued.metrics import (
+    CoverageSizeDisplay,
     average_k_accuracy_score,
     average_k_scorer,
     set_coverage_score,
@@ -257,6 +259,34 @@ def test_bad_input_is_named(digits):
     ):
         with pytest.raises(error, match=next(iter(argument))):
             make(**argument)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [LogisticRegression(), SVC(), RFE(SVC()), PlugInClassifier(GaussianNB(), TopK(2))],
+    ids=["proba", "decision", "inside", "plug-in"],
+)
+@pytest.mark.parametrize(
+    "use",
+    [top_k_scorer(k=2), average_k_scorer(k=2), CoverageSizeDisplay.from_estimator],
+    ids=["top", "average", "curves"],
+)
+def test_an_unfitted_classifier_is_told_as_by_scikit_learn(digits, use, model):
+    with pytest.raises(NotFittedError, match="is not fitted yet"):
+        use(model, *digits)
+
+
+class AlwaysTheFirst:
+    """A model that never was fitted, with what is needed."""
+
+    classes_ = np.arange(10)
+
+    def predict_proba(self, X):
+        return np.eye(10)[np.zeros(len(X), int)]
+
+
+def test_a_model_needs_no_more_than_classes_and_probabilities(digits):
+    assert top_k_scorer(k=1)(AlwaysTheFirst(), *digits) == np.mean(digits[1] == 0)
 
 
 def test_ties_of_a_set_valued_model_are_broken_as_in_its_sets():
