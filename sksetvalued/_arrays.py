@@ -156,6 +156,7 @@ def as_labels(labels, name, warn=False):
     if labels is None:
         raise ValueError(f"{name} is None: pass one label per sample.")
     check_strings(labels, name)
+    given = labels
     if hasattr(labels, "iloc"):
         labels = _without_nullable(labels)
     elif isinstance(labels, list | tuple) and any(isinstance(v, _TIMES) for v in labels):
@@ -174,7 +175,7 @@ def as_labels(labels, name, warn=False):
         array = column_or_1d(labels)
     except ValueError as error:
         several = len(np.shape(labels)) == 2 and np.shape(labels)[1] > 1
-        remedy = f" {SEVERAL_LABELS}" if several else ""
+        remedy = f" {_remedy_of_columns(given, name)}" if several else ""
         if str(error).startswith(name):
             raise ValueError(f"{error}{remedy}") from error
         raise ValueError(f"{name} must hold one label per sample: {error}{remedy}") from error
@@ -260,15 +261,39 @@ def _check_one_each(labels, name):
     if sp.issparse(labels) and labels.ndim == 2 and labels.shape[1] > 1:
         raise ValueError(
             f"{name} must hold one label per sample, got a sparse array of shape {labels.shape}. "
-            f"{SEVERAL_LABELS}"
+            f"{_remedy_of_columns(labels, name)}"
         )
     for i, label in enumerate(labels if isinstance(labels, list | tuple) else ()):
         several = isinstance(label, list | tuple) and len(label) != 1
         if several or isinstance(label, set | frozenset):
             raise ValueError(
                 f"{name} must hold one label per sample, but {name}[{i}] is {label!r:.60}. "
-                f"{SEVERAL_LABELS}"
+                f"{_remedy_of_columns(labels, name)}"
             )
+
+
+def _remedy_of_columns(labels, name):
+    """Return what to do about labels of several columns, or lists of several labels."""
+    if not _indicate_one_each(labels, name):
+        return SEVERAL_LABELS
+    if isinstance(labels, list | tuple):
+        single = f"np.argmax({name}, axis=1)"
+    else:
+        single = f"{name}.{'idxmax' if hasattr(labels, 'iloc') else 'argmax'}(axis=1)"
+    return f"These are indicators of one label each: pass {single}."
+
+
+def _indicate_one_each(labels, name):
+    """Return whether each row holds a single 1 and else zeros."""
+    if hasattr(labels, "iloc"):
+        labels = _without_nullable(labels)
+    try:
+        labels = labels if sp.issparse(labels) else as_array(labels, name)
+    except ValueError:  # rows of several lengths
+        return False
+    if labels.ndim != 2 or labels.dtype.kind not in "biuf":
+        return False
+    return bool(np.all((labels != 0).sum(axis=1) == 1) and np.all((labels == 1).sum(axis=1) == 1))
 
 
 def exactly(labels, array):

@@ -9,6 +9,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 import torch
 from sklearn.base import clone
 from sklearn.exceptions import DataConversionWarning
@@ -619,10 +620,35 @@ def test_calibrate_takes_labels_where_some_rules_need_them(fitted):
         assert model.calibrate(X, Y).rule_.threshold_ == threshold
 
 
-def test_indicators_are_told_the_classifier_for_them():
-    for fit in (top_k().fit, PlugInClassifier(LogisticRegression(), TopK(1)).fit):
-        with pytest.raises(ValueError, match=r"y should be a 1d array.*SparseTopClassifier"):
-            fit(X, np.eye(3)[Y])
+ONE_EACH = np.eye(3)[Y]
+
+
+@pytest.mark.parametrize(
+    ("indicators", "remedy"),
+    [
+        (ONE_EACH, "one label each: pass {}.argmax(axis=1)."),
+        (ONE_EACH > 0, "one label each: pass {}.argmax(axis=1)."),
+        (torch.from_numpy(ONE_EACH), "one label each: pass {}.argmax(axis=1)."),
+        (sp.csr_array(ONE_EACH), "one label each: pass {}.argmax(axis=1)."),
+        (ONE_EACH.tolist(), "one label each: pass np.argmax({}, axis=1)."),
+        (pd.get_dummies(Y), "one label each: pass {}.idxmax(axis=1)."),
+        (pd.get_dummies(Y, dtype="boolean"), "one label each: pass {}.idxmax(axis=1)."),
+        (np.maximum(ONE_EACH, ONE_EACH[::-1]), "SparseTopClassifier"),
+        (sp.csr_array(ONE_EACH + ONE_EACH[::-1]), "SparseTopClassifier"),
+        (2 * ONE_EACH, "SparseTopClassifier"),
+        (ONE_EACH * (Y > 0)[:, None], "SparseTopClassifier"),
+        (np.array(["no", "yes"])[ONE_EACH.astype(int)], "SparseTopClassifier"),
+    ],
+)
+def test_indicators_are_told_what_to_do_with_them(indicators, remedy):
+    plug_in = PlugInClassifier(LogisticRegression(), TopK(1))
+    for name, call in (
+        ("y", lambda: top_k().fit(X, indicators)),
+        ("y", lambda: plug_in.fit(X, indicators)),
+        ("y_true", lambda: top_k_accuracy_score(indicators, SCORES, k=1)),
+    ):
+        with pytest.raises(ValueError, match=f"^{name} .*{re.escape(remedy.format(name))}"):
+            call()
 
 
 @pytest.mark.parametrize(
