@@ -247,6 +247,20 @@ def test_a_title_set_by_hand_stays():
     assert ax.get_title() == "Two rules"
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_report_has_axes_of_its_own(shared):
+    y, p = scores()
+    report = SetReport.from_predictions(y, p > 0.2, labels=np.arange(10))
+    _, (left, right) = plt.subplots(1, 2, sharey=shared)
+    left.plot([90, 90], [-1, 1])
+    report.plot(ax=left)
+    with pytest.raises(ValueError, match="ax .*holds a SetReport.*axes of its own"):
+        report.plot(ax=right if shared else left)
+    assert len(left.containers) == 1
+    left.clear()
+    assert report.plot(ax=left).plot(ax=None).ax_ is not left
+
+
 def test_set_sizes_from_an_estimator(fitted):
     model, X, y = fitted
     display = SetSizeDisplay.from_estimator(model, X)

@@ -210,7 +210,7 @@ class SetReport:
         Parameters
         ----------
         ax : matplotlib Axes, optional
-            None: a new figure.
+            None: a new figure. Each report needs axes, and a y axis, of its own.
         **kwargs : dict
             Passed to ``ax.errorbar``.
 
@@ -219,13 +219,14 @@ class SetReport:
         self : SetReport
         """
         ax = axes_or_new(ax)
+        _check_free(ax)
         rows = [row for row in self.rows if row["over"] != "class"]
         centre, low, high = (100 * np.array([r[k] for r in rows]) for k in _COVERAGE)
         at = np.arange(len(rows))
         style = {"fmt": "o", "capsize": 3, **kwargs}
         # Rounding may put a limit beyond the coverage.
         spread = np.maximum([centre - low, high - centre], 0)
-        ax.errorbar(centre, at, xerr=spread, **style)
+        ax.errorbar(centre, at, xerr=spread, **style).of_set_report = True
         names = [f"{_name(row)}\n{row['size']:.2f} classes per set" for row in rows]
         ax.set_yticks(at, names)
         ax.set_ylim(len(rows) - 0.5, -0.5)
@@ -233,6 +234,16 @@ class SetReport:
         ax.grid(axis="x", alpha=0.3)
         self.ax_, self.figure_ = ax, ax.figure
         return self
+
+
+def _check_free(ax):
+    """Raise where a report has named the lines of the y axis."""
+    sharing = ax.get_shared_y_axes().get_siblings(ax)
+    if any(hasattr(drawn, "of_set_report") for other in sharing for drawn in other.containers):
+        raise ValueError(
+            "ax holds a SetReport, or shares the y axis of one, which names its lines: draw "
+            "each report on axes of its own, as of plt.subplots(2, sharex=True)."
+        )
 
 
 _COVERAGE = ("coverage", "low", "high")
