@@ -261,6 +261,26 @@ def test_a_report_has_axes_of_its_own(shared):
     assert report.plot(ax=left).plot(ax=None).ax_ is not left
 
 
+@pytest.mark.parametrize(
+    ("axes", "said"),
+    [
+        (lambda: plt.subplots(1, 2)[1], r"an array of 2: pass ax\[0\]"),
+        (lambda: plt.subplots(2, 3)[1], r"an array of 2 x 3: pass ax\[0, 0\]"),
+        (lambda: list(plt.subplots(3)[1]), r"a list of 3: pass ax\[0\]"),
+        (plt.figure, "<Figure"),
+    ],
+)
+def test_one_axes_is_asked_for(axes, said):
+    y, p = scores()
+    for draw in (
+        SetReport.from_predictions(y, p > 0.2, labels=np.arange(10)).plot,
+        lambda ax: SetSizeDisplay.from_predictions(None, p > 0.2, ax=ax),
+        lambda ax: CoverageSizeDisplay.from_predictions(y, p, labels=np.arange(10), ax=ax),
+    ):
+        with pytest.raises(TypeError, match=f"^ax must be one Axes, got {said}"):
+            draw(ax=axes())
+
+
 def test_set_sizes_from_an_estimator(fitted):
     model, X, y = fitted
     display = SetSizeDisplay.from_estimator(model, X)
