@@ -245,6 +245,10 @@ def test_a_title_set_by_hand_stays():
     ax.set_title("Two rules")
     SetSizeDisplay.from_predictions(None, p > 0.4, ax=ax)
     assert ax.get_title() == "Two rules"
+    _, ax = plt.subplots()
+    ax.set_title("One rule")
+    SetSizeDisplay.from_predictions(None, p > 0.2, ax=ax)
+    assert ax.get_title() == "One rule"
 
 
 @pytest.mark.parametrize("shared", [False, True])

@@ -211,7 +211,8 @@ class SetSizeDisplay:
         title = f"Average size {mean:.3g} classes"
         if self.name is not None:
             title = f"{self.name}: {title[0].lower()}{title[1:]}"
-        ax.set_title(title).of_set_sizes = title
+        if not ax.get_title():
+            ax.set_title(title).of_set_sizes = title
         if self.groups is not None:
             ax.legend(_histograms(ax), group_names, title="True class has")
 
