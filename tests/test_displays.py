@@ -374,6 +374,14 @@ def test_a_shot_group_without_weight_has_no_bars():
     np.testing.assert_allclose(heights(weighted.ax_), heights(without.ax_))
 
 
+def test_sizes_without_weight_have_no_bins():
+    y_set = np.arange(30) < np.array([1, 2, 3, 30])[:, None]
+    weighted = SetSizeDisplay.from_predictions(None, y_set, sample_weight=[1, 2, 1, 0]).ax_
+    alone = SetSizeDisplay.from_predictions(None, y_set[:3], sample_weight=[1, 2, 1]).ax_
+    assert heights(weighted) == heights(alone)
+    np.testing.assert_array_equal(weighted.get_xticks(), alone.get_xticks())
+
+
 def test_the_band_is_that_of_all_sizes_at_once():
     y, p = scores()
     display = CoverageSizeDisplay.from_predictions(y, p, labels=np.arange(10), level=0.9)

@@ -166,9 +166,9 @@ class SetSizeDisplay:
         self : SetSizeDisplay
         """
         ax = axes_or_new(ax)
-        edges = size_bins(self.sizes.max())
         groups = np.zeros(len(self.sizes), int) if self.groups is None else self.groups
         weight = np.ones(len(self.sizes)) if self.sample_weight is None else self.sample_weight
+        edges = size_bins(self.sizes[weight > 0].max())
         present = [g for g in range(len(GROUP_NAMES)) if weight[groups == g].any()]
         mean = np.average(self.sizes, weights=weight)
         prefix = "" if self.name is None else f"{self.name}, "
