@@ -61,6 +61,15 @@ def check_option(name, value, options, also=""):
         raise ValueError(f"{name} must be one of {options}{also}, got {value!r:.80}.")
 
 
+def check_object(name, value):
+    """Raise if `value` is a class, where an object of it is meant."""
+    if isinstance(value, type):
+        raise TypeError(
+            f"{name}={value.__name__} is a class: pass an object of it, as by "
+            f"{name}={value.__name__}(...)."
+        )
+
+
 def check_number(name, value, low, inclusive):
     """Raise unless `value` is a number of single precision, at least (or above) `low`."""
     if not isinstance(value, int | float | np.number) or isinstance(value, bool):

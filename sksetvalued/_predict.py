@@ -7,6 +7,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
+from ._checks import check_object
 from ._masks import row_blocks, row_counts
 from ._sets import sets_of
 
@@ -27,6 +28,7 @@ def unwrap(model, X=None):
     X : array-like or None
         Transformed by the steps of the pipelines on the way.
     """
+    check_object("model", model)
     while True:
         if isinstance(model, Pipeline):
             check_is_fitted(model)

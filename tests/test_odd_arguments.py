@@ -25,6 +25,9 @@ from sksetvalued import (
     TopKClassifier,
     calibrate,
     cross_val_predict_set,
+    predict_labels,
+    predict_set,
+    to_torch,
 )
 from sksetvalued._arrays import as_labels, positions
 from sksetvalued.datasets import long_tail_indices, make_ambiguous_classification
@@ -36,6 +39,7 @@ from sksetvalued.metrics import (
     set_coverage_score,
     shot_coverage_score,
     top_k_accuracy_score,
+    top_k_scorer,
 )
 from sksetvalued.operators import class_margins
 from sksetvalued.rules import AverageError, AverageK, TopK
@@ -398,6 +402,24 @@ def test_a_class_in_a_plug_in(cv):
         PlugInClassifier(LogisticRegression, TopK(2), cv=cv).fit(X, Y)
     with pytest.raises(TypeError, match=r"rule=TopK is a class"):
         PlugInClassifier(LogisticRegression(), TopK, cv=cv).fit(X, Y)
+
+
+@pytest.mark.parametrize("cls", [TopKClassifier, PlugInClassifier, LogisticRegression])
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda model: predict_set(model, X),
+        lambda model: predict_set(model, iter([X])),
+        lambda model: predict_labels(model, X),
+        lambda model: calibrate(model, X),
+        lambda model: top_k_scorer(k=1)(model, X, Y),
+        lambda model: SetReport.from_estimator(model, X, Y),
+        to_torch,
+    ],
+)
+def test_a_class_in_place_of_a_fitted_model(use, cls):
+    with pytest.raises(TypeError, match=f"^model={cls.__name__} is a class: pass an object of it"):
+        use(cls)
 
 
 class Dying(Dataset):

@@ -23,6 +23,7 @@ from sklearn.utils.validation import (
 )
 
 from .._arrays import as_labels, check_comparable, check_discrete, plain_labels, positions
+from .._checks import check_object
 from .._predict import (
     SCORE_METHODS,
     class_scores,
@@ -609,12 +610,7 @@ class PlugInClassifier(MetaEstimatorMixin, AccuracyMixin, BaseEstimator):
 
     def _check_parts(self):
         for name in ("estimator", "rule", "cv"):
-            value = getattr(self, name)
-            if isinstance(value, type):
-                raise TypeError(
-                    f"{name}={value.__name__} is a class: pass an object of it, as by "
-                    f"{name}={value.__name__}(...)."
-                )
+            check_object(name, getattr(self, name))
         if not (hasattr(self.rule, "fit") and hasattr(self.rule, "predict_set")):
             raise TypeError(
                 f"rule must be one of sksetvalued.rules, e.g. AverageK(3), got {self.rule!r}."
