@@ -1,5 +1,6 @@
 """Metrics against brute force, scikit-learn and MAPIE."""
 
+import re
 import warnings
 
 import numpy as np
@@ -393,6 +394,20 @@ def test_columns_of_a_frame_in_another_order_than_the_labels_are_refused():
     columns = pd.DataFrame(y_score)
     of_numbers = np.searchsorted(labels, y)
     assert top_k_accuracy_score(of_numbers, columns, k=2, labels=numbers) == plain
+
+
+@pytest.mark.parametrize(
+    ("names", "turned", "wanted"),
+    [
+        ("abcde", "e, d, c, b, a", "a, b, c, d, e"),
+        ("abcdef", "f, e, d, c, b...", "a, b, c, d, e..."),
+    ],
+)
+def test_dots_tell_that_there_are_more_columns(names, turned, wanted):
+    y, y_score, labels = data(n_classes=len(names), names=list(names))
+    said = f"are named {turned}, the labels in another order than {wanted}: give"
+    with pytest.raises(ValueError, match=re.escape(said)):
+        top_k_accuracy_score(y, pd.DataFrame(y_score, columns=labels[::-1]), k=2)
 
 
 @pytest.mark.parametrize(

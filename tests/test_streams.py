@@ -337,8 +337,13 @@ ERRORS = {
     "triples": (TypeError, "pairs", lambda: fitted(stream([(x, 1, 2) for x in X]))),
     "unknown label": (
         ValueError,
-        "label 'a' of type str.*not among",
+        r"label 'a' of type str.*not among its 10 classes, \['b', .*'f'\]\.\.\.: name",
         lambda: fitted(stream(classes=list("bcdefghijk"))),
+    ),
+    "unknown label of few": (
+        ValueError,
+        r"label 'c' of type str.*not among its 2 classes, \['a', 'b'\]: name",
+        lambda: fitted(stream(Rows(y=list("abc" * 200)), classes=["a", "b"], class_counts=[9, 9])),
     ),
     "counts of other classes": (
         ValueError,

@@ -34,10 +34,11 @@ class LabelIndex:
                 "after the other: give the dataset of a DataLoader, or batch_size=None."
             )
         if place < 0:
+            known = f"{plain_labels(self.classes[:5])}{'...' if len(self.classes) > 5 else ''}"
             raise ValueError(
                 f"the stream yielded the label {label!r} of type {type(label).__name__}, which is "
-                f"not among its {len(self.classes)} classes, {plain_labels(self.classes[:5])}...: "
-                "name all labels in Stream(classes=...)."
+                f"not among its {len(self.classes)} classes, {known}: name all "
+                "labels in Stream(classes=...)."
             )
         return place
 

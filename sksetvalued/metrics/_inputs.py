@@ -114,10 +114,15 @@ def _check_order(names, labels):
     at, in_order = positions(names, labels), np.arange(len(labels))
     if np.array_equal(np.sort(at), in_order) and not np.array_equal(at, in_order):
         raise ValueError(
-            f"the columns of the predictions are named {', '.join(named[:5])}..., the labels in "
-            f"another order than {', '.join(wanted[:5])}...: give labels in the order of the "
-            "columns, or the columns in that of the labels, as predictions[list(labels)]."
+            f"the columns of the predictions are named {_first(named)}, the labels in another "
+            f"order than {_first(wanted)}: give labels in the order of the columns, or "
+            "the columns in that of the labels, as predictions[list(labels)]."
         )
+
+
+def _first(names):
+    """Return the first names, and dots if there are more."""
+    return f"{', '.join(names[:5])}{'...' if len(names) > 5 else ''}"
 
 
 def _encode(y_true, labels, shape, names, binary=False):
