@@ -18,7 +18,7 @@ from ..estimators import PlugInClassifier, SparseTopClassifier
 from ..estimators._deep import DeepEstimator
 from ..estimators._writing import write_whole
 from ..networks._sources import is_built_in
-from ._module import dynamic_shapes, example_batch, exportable, refuse, to_torch
+from ._module import dynamic_shapes, example_batch, exportable, refuse, to_torch, traced
 from ._pipelines import check_samples, has_network, has_proba, onnx_graph, pipeline_graph
 
 SUFFIXES = (".pt2", ".onnx")
@@ -202,12 +202,7 @@ def _describe_rule(rule):
 
 def _write_pt2(module, batch, path, description):
     n_samples = torch.export.Dim("n_samples", min=1)
-    shapes = (dynamic_shapes(batch, n_samples),)
-    try:
-        program = torch.export.export(module, (batch,), dynamic_shapes=shapes)
-    except torch._dynamo.exc.UserError:
-        # len(x) in a network is a constant but for the tracer that reads its code.
-        program = torch.export.export(module, (batch,), dynamic_shapes=shapes, strict=True)
+    program = traced(module, batch, (dynamic_shapes(batch, n_samples),))
     file = io.BytesIO()
     torch.export.save(program, file, extra_files={DOCUMENT: json.dumps(description)})
     write_whole(path, file.getvalue())

@@ -339,9 +339,18 @@ def dynamic_shapes(batch, n_samples, lengths=torch.export.Dim.AUTO):
     }
 
 
+def traced(module, batch, shapes=None):
+    """Return the program of a module, of a batch some of whose dimensions may vary."""
+    try:
+        return torch.export.export(module, (batch,), dynamic_shapes=shapes)
+    except torch._dynamo.exc.UserError:
+        # len(x) in a network is a constant but for the tracer that reads its code.
+        return torch.export.export(module, (batch,), dynamic_shapes=shapes, strict=True)
+
+
 def pools_to_places(module, batch):
     """Return whether the parts of a batch are pooled to several places, whatever their lengths."""
-    graphs = torch.export.export(module, (batch,)).graph_module.modules()
+    graphs = traced(module, batch).graph_module.modules()
     nodes = (node for graph in graphs for node in getattr(graph, "graph", fx.Graph()).nodes)
     pools = (node for node in nodes if "adaptive" in str(node.target))
     return any(size != 1 for pool in pools for size in pool.args[1])
