@@ -322,7 +322,7 @@ class TestNumbers:
                 lambda: TopK(2).fit(SCORES, sample_weight=column): "sample_weight",
                 lambda: top_k().fit(X, Y, sample_weight=column): "sample_weight",
                 lambda: shot_coverage_score(Y, SETS, class_counts=column[:3]): "class_counts",
-                lambda: TopK(2, objective="macro", prior=column[:3]).fit(SETS): "prior",
+                lambda: TopK(2, objective="macro", prior=column[:3]).fit(SCORES): "prior",
             }.items():
                 with pytest.raises((TypeError, ValueError), match=f"^{name} "):
                     call()
