@@ -349,6 +349,12 @@ def test_lists_of_numbers_are_vectors(form):
     np.testing.assert_array_equal(*scores)
 
 
+def test_objects_that_are_numbers_are_what_they_are():
+    row = np.array([True, 1.5, 2], object)  # as of a frame with columns of several types
+    (first,) = media_inputs(Items([(row, 0)]), "dataset").take([0])
+    assert first.tolist() == [1, 1.5, 2]
+
+
 def test_a_transform_does_not_change_lists_of_the_user():
     given = [[1, 2.0], [3, 4.0]]
     inputs = media_inputs(Items(zip(given, Y)), "dataset", lambda row: row.pop() and row)
@@ -441,6 +447,44 @@ class TestErrors:
         dataset = TensorDataset(torch.full((24, 2), value), torch.from_numpy(Y))
         with pytest.raises(ValueError, match="NaN or infinite"):
             classifier().fit(dataset)
+
+    @pytest.mark.parametrize("shape", [(2,), (3, 8, 8)])
+    @pytest.mark.parametrize(
+        "given",
+        [
+            lambda x: TensorDataset(x, torch.from_numpy(Y)),
+            lambda x: Items((part, label) for part, label in zip(x, Y)),
+            lambda x: Items((part.numpy(), label) for part, label in zip(x, Y)),
+            lambda x: Stream.counted([(part, label) for part, label in zip(x, Y)]),
+        ],
+        ids=["TensorDataset", "tensors", "arrays", "stream"],
+    )
+    def test_complex_numbers(self, given, shape):
+        x = torch.zeros(24, *shape, dtype=torch.complex64)
+        with pytest.raises(TypeError, match=r"real numbers, got complex64.*torch\.view_as_real"):
+            classifier().fit(given(x))
+        if len(shape) == 3:
+            assert classifier(transform=abs).fit(given(x)).input_shape_ == shape
+
+    def test_complex_numbers_that_a_transform_returns(self):
+        with pytest.raises(TypeError, match="real numbers, got complex64"):
+            classifier(transform=torch.fft.fft2).fit(np.zeros((24, 8, 8)), Y)
+
+    @pytest.mark.parametrize(
+        "values",
+        [
+            np.array(["2020-01-01", "2021-01-01"], "M8[ns]"),
+            np.array([5, 6], "m8[D]"),
+            np.array(["7", "8"]),
+            np.array(["7", "8"], object),
+            np.array([np.complex128(1), 2], object),
+            np.array([None, 2], object),
+        ],
+        ids=lambda values: str(values.dtype),
+    )
+    def test_what_is_no_number(self, values):
+        with pytest.raises(TypeError, match="samples must hold real numbers"):
+            classifier().fit(Items([(values, label) for label in Y]))
 
     @pytest.mark.parametrize("shapes", [[(8,), (8,)], [(3, 8, 8), (2,)]])
     def test_samples_of_several_parts_without_names(self, shapes):

@@ -14,7 +14,7 @@ from torch.utils.data import ConcatDataset, Subset, TensorDataset
 from .._arrays import as_array, check_strings
 from .._randomness import put_back
 from ._devices import fits_on
-from ._transforms import SampleInputs, parts_remedy
+from ._transforms import SampleInputs, as_samples, parts_remedy
 
 #: Attributes that hold the labels of the data sets of torchvision.
 TARGET_ATTRIBUTES = ("targets", "labels", "_labels", "y")
@@ -63,8 +63,7 @@ class DatasetInputs(SampleInputs):
         positions = self.indices[np.asarray(indices)]
         batch = self.dataset.tensors[0].detach()[positions]
         self._check_dimensions(batch.shape[1:], batch.ndim == 5, positions[0])
-        batch = batch[:, None] if batch.ndim in (1, 3) else batch
-        return batch if batch.dtype == torch.uint8 and batch.ndim > 2 else batch.float()
+        return as_samples(batch[:, None] if batch.ndim in (1, 3) else batch)
 
     def to(self, device):
         if not self.in_memory or torch.device(device).type != "cuda":

@@ -5,6 +5,7 @@ import copy
 import struct
 from abc import abstractmethod
 from collections.abc import Mapping, MutableMapping
+from decimal import Decimal
 from numbers import Real
 from typing import NamedTuple
 
@@ -91,7 +92,27 @@ def to_tensor(value):
         _check_channels_first(*tensor.shape)
     if tensor.ndim in (0, 2):
         tensor = tensor[None]
+    return as_samples(tensor)
+
+
+def as_samples(tensor):
+    """Return a tensor of samples, or of one, in single precision; images of bytes as they are.
+
+    Raises
+    ------
+    TypeError
+        Complex numbers.
+    """
+    if tensor.is_complex():
+        _raise_of_type(str(tensor.dtype).removeprefix("torch."))
     return tensor if tensor.dtype == torch.uint8 and tensor.ndim > 2 else tensor.float()
+
+
+def _raise_of_type(dtype):
+    remedy = "make numbers of the values first"
+    if dtype.startswith("complex"):
+        remedy = "give their parts, as by torch.view_as_real, or their magnitudes"
+    raise TypeError(f"samples must hold real numbers, got {dtype}: {remedy}.")
 
 
 def _check_channels_first(first, second, last):
@@ -114,11 +135,21 @@ def check_grey(height, width):
 
 
 def _from_array(array):
+    if array.dtype.kind not in "biuf" and not _holds_real_objects(array):
+        _raise_of_type(str(array.dtype))
     if array.dtype != np.uint8:
         array = array.astype(np.float32)
     if array.ndim == 3 and channels_last(array.shape, array):
         array = array.transpose(2, 0, 1)
     return _arrays.to_tensor(array)
+
+
+def _holds_real_objects(array):
+    """Return whether an array of objects holds real numbers alone; durations pass for integers."""
+    return array.dtype == object and all(
+        isinstance(value, Real | Decimal | np.bool_) and not isinstance(value, np.timedelta64)
+        for value in array.flat
+    )
 
 
 def channels_last(shape, images):
