@@ -58,11 +58,7 @@ def as_array(values, name):
     ValueError
         Masked entries, or rows of several lengths.
     """
-    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
-        raise ValueError(
-            f"{name} is a masked array, whose mask would be lost: fill the masked entries, as by "
-            "np.ma.filled or sklearn.impute.SimpleImputer, or leave their samples out."
-        )
+    check_masks(values, name)
     if sp.issparse(values):
         raise TypeError(f"{name} is sparse, where an array is needed: pass {name}.toarray().")
     if isinstance(values, torch.Tensor):
@@ -72,6 +68,24 @@ def as_array(values, name):
         return array.astype(object) if array.dtype.kind == "T" else array
     except (OverflowError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"{name} cannot be made an array: {error}") from error
+
+
+def check_masks(values, name):
+    """Raise for a masked array with masked entries, and for a list, or lists, that hold one."""
+    if _is_masked(values):
+        verb = "is" if isinstance(values, np.ma.MaskedArray) else "holds"
+        raise ValueError(
+            f"{name} {verb} a masked array, whose mask would be lost: fill the masked entries, as "
+            "by np.ma.filled or sklearn.impute.SimpleImputer, or leave their samples out."
+        )
+
+
+def _is_masked(values):
+    if isinstance(values, list | tuple):
+        # Types are few where entries are many.
+        types, nested = set(map(type, values)), list | tuple | np.ma.MaskedArray
+        return any(issubclass(t, nested) for t in types) and any(map(_is_masked, values))
+    return isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values)
 
 
 def _from_tensor(tensor, name):

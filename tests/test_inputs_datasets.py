@@ -486,6 +486,12 @@ class TestErrors:
         with pytest.raises(TypeError, match="samples must hold real numbers"):
             classifier().fit(Items([(values, label) for label in Y]))
 
+    def test_labels_that_are_masked(self):
+        labels = np.ma.masked_equal(Y, 20)
+        for dataset in (Labelled("targets", labels), Items(zip(X, labels))):
+            with pytest.raises(ValueError, match=r"^y \w+ a masked array, whose mask"):
+                dataset_targets(dataset)
+
     @pytest.mark.parametrize("shapes", [[(8,), (8,)], [(3, 8, 8), (2,)]])
     def test_samples_of_several_parts_without_names(self, shapes):
         class Pairs(Labelled):

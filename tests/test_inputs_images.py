@@ -17,6 +17,7 @@ from sksetvalued.inputs import input_kind, media_inputs
 from sksetvalued.inputs._transforms import channel_statistics, to_tensor
 
 ALL = torch.arange(6)
+CROP = v2.CenterCrop(4)
 
 
 def pixels(*shape, dtype=np.uint8, seed=0):
@@ -508,7 +509,18 @@ def test_volumes_without_a_transform_are_told_their_name():
 def test_masks_are_not_lost():
     X = np.ma.masked_array(pixels(4, 8, 8, 3), mask=False)
     assert image_inputs(X).sample_shape == (3, 8, 8)
+    assert image_inputs(list(X)).sample_shape == (3, 8, 8)
     X[0, 0, 0, 0] = np.ma.masked
-    for given, kind in ((X, "image"), ({"image": X}, "named")):
+    sizes = [X[1], X[0, :5]]
+    for given, kind in (
+        (X, "image"),
+        (list(X), "image"),
+        ([list(x) for x in X], "image"),
+        (sizes, "image"),
+        (StackDataset(X), "dataset"),
+        ({"image": X}, "named"),
+        ({"image": list(X)}, "named"),
+        (StackDataset(image=X), "dataset"),
+    ):
         with pytest.raises(ValueError, match="whose mask would be lost"):
-            media_inputs(given, kind)
+            media_inputs(given, kind, CROP if given is sizes else None).take(ALL[:2])

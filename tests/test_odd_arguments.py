@@ -327,12 +327,13 @@ class TestNumbers:
                 with pytest.raises((TypeError, ValueError), match=f"^{name} "):
                     call()
 
-    @pytest.mark.parametrize("values", ["ragged", "masked", "complex"])
+    @pytest.mark.parametrize("values", ["ragged", "masked", "masked rows", "complex"])
     def test_tables(self, fitted, values):
-        table = NO_NUMBERS[values]
+        table = NO_NUMBERS[values.split()[0]]
         table = [[*row, 1.0] for row in table] if isinstance(table, list) else np.c_[table, Y]
-        if values == "masked":
+        if values.startswith("masked"):
             table = np.ma.masked_array(X, mask=X > 0)
+            table = list(table) if values == "masked rows" else table
         with pytest.raises((TypeError, ValueError)) as caught:
             fitted.predict_set(table)
         assert "X " in "".join([str(caught.value), *getattr(caught.value, "__notes__", ())])

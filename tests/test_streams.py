@@ -455,3 +455,12 @@ def test_arrays_of_several_sizes_are_a_list_in_a_batch():
     first, labels = next(Stream.counted(source).batches(3))
     assert [image.shape for image in first] == [(4, 5), (4, 6), (4, 5)]
     assert labels.tolist() == ["odd", "even", "odd"]
+
+
+def test_masks_are_not_lost():
+    rows = np.ma.masked_less(X[:64], 1)
+    data = Stream.counted(list(zip(rows, y)))
+    with pytest.raises(ValueError, match="whose mask would be lost"):
+        fitted(data)
+    with pytest.raises(ValueError, match="the stream holds a masked array, whose mask"):
+        next(data.batches(8))

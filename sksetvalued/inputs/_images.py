@@ -42,7 +42,7 @@ class ListedImages(SampleInputs):
         image = self.images[position]
         if hasattr(image, "getbands"):
             return with_plain_bands(image)
-        return to_tensor(np.asarray(image) if isinstance(image, list | tuple) else image)
+        return to_tensor(as_array(image, "X") if isinstance(image, list | tuple) else image)
 
 
 def need_a_list(images, transform):

@@ -4,7 +4,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from .._arrays import as_array, names_of_columns, to_tensor
+from .._arrays import as_array, check_masks, names_of_columns, to_tensor
 from ._base import NO_SAMPLES, Inputs
 from ._devices import fits_on, moved
 
@@ -68,7 +68,8 @@ def _part_array(value, name):
             f"X[{name!r}] is a data frame, the names of whose columns would be ignored: pass "
             f"X[{name!r}].to_numpy(), with the columns in the order of those of fit."
         )
-    if np.ma.isMaskedArray(value) or sp.issparse(value):
+    check_masks(value, f"X[{name!r}]")
+    if sp.issparse(value):
         as_array(value, f"X[{name!r}]")
     try:
         array = np.asarray(value)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from .._arrays import as_labels
+from .._arrays import as_labels, check_masks
 from .._checks import check_in_order, check_integer
 from ._base import Inputs
 from ._transforms import N_STATISTICS_SAMPLES, SampleInputs
@@ -229,6 +229,7 @@ def _batch(samples):
 
 
 def _stacked(samples):
+    check_masks(samples, "the stream")
     shapes = {np.shape(sample) for sample in samples if not hasattr(sample, "getbands")}
     if any(hasattr(sample, "getbands") for sample in samples) or len(shapes) > 1:
         return list(samples)  # PIL images, and images of several sizes

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
-from .._arrays import as_array, check_strings
+from .._arrays import as_array, check_masks, check_strings
 from .._randomness import put_back
 from ._devices import fits_on
 from ._transforms import SampleInputs, as_samples, parts_remedy
@@ -194,6 +194,7 @@ def _may_say(item, target):
 
 def _as_array(targets):
     """Return labels as an array, label sets as one of objects."""
+    check_masks(targets, "y")
     check_strings(targets, "y")
     try:
         values = np.asarray(targets)

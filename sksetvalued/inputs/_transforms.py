@@ -75,6 +75,7 @@ def to_tensor(value):
     tensor : Tensor
         Bytes stay bytes, all else becomes float32.
     """
+    _arrays.check_masks(value, "a sample")
     if isinstance(value, torch.Tensor):
         tensor = value.detach().as_subclass(torch.Tensor)
     elif isinstance(value, np.ndarray | Real):
