@@ -24,6 +24,7 @@ from sksetvalued import (
     predict_set,
 )
 from sksetvalued.inputs import NamedTensors
+from sksetvalued.inputs._named import NamedInputs
 from sksetvalued.metrics import top_k_scorer
 from sksetvalued.rules import AverageError, AverageK
 from sksetvalued.training._net import _known_tokens
@@ -220,6 +221,13 @@ def test_integers_stay_integers():
     assert clf.fit({"number": number}, number % 2).score({"number": number}, number % 2) == 1
 
 
+def test_integers_of_any_type_and_floats_that_single_precision_has_are_what_they_are():
+    largest = np.finfo(np.float32).max
+    parts = {"hash": np.array([2**63 - 1], np.uint64), "float": np.array([-largest], np.float64)}
+    batch = NamedInputs(parts).take(torch.tensor([0]))
+    assert [part.item() for part in batch.values()] == [2**63 - 1, -largest]
+
+
 def test_bytes_may_come_in_any_order():
     swapped = {name: part.astype(part.dtype.newbyteorder("S")) for name, part in X.items()}
     clf = classifier(max_epochs=1).fit(swapped, y)
@@ -291,6 +299,11 @@ def test_tokens_are_looked_at_before_an_accelerator_meets_them(token, known):
         ({**X, "input_ids": sp.csr_array(ids)}, TypeError, r"pass X\['input_ids'\].toarray\(\)"),
         ({**X, "input_ids": ids[1:]}, ValueError, "must have one length"),
         ({**X, "input_ids": np.full(ids.shape, np.nan)}, ValueError, "NaN or infinite"),
+        (
+            {**X, "input_ids": torch.full(ids.shape, -1e39, dtype=torch.float64)},
+            ValueError,
+            r"X\['input_ids'\] holds values up to 1e\+39, too large for the single precision",
+        ),
         ({1: ids}, TypeError, "names of arguments"),
         ({}, TypeError, "names of arguments"),
     ],

@@ -15,6 +15,7 @@ from .._warnings import warn_caller
 from ..inputs import (
     Stream,
     StreamInputs,
+    check_single_precision,
     hint_of_one,
     input_kind,
     is_image,
@@ -249,12 +250,7 @@ class TakesSamples:
         """Raise if a table in double precision has values that single precision has not."""
         values = X.data if hasattr(X, "indptr") else X
         if X.dtype.newbyteorder("=") == np.float64 and values.size:
-            largest = max(values.max(), -values.min())
-            if largest > np.finfo(np.float32).max:
-                raise ValueError(
-                    f"X holds values up to {largest:g}, too large for the single precision of "
-                    "the training; scale the features, for example by a StandardScaler."
-                )
+            check_single_precision(max(values.max(), -values.min()))
 
     def _check_image_range(self, inputs):
         """Raise if bytes and other numbers cannot mean the same images.

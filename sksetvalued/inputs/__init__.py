@@ -1,6 +1,14 @@
 """From whatever a user passes as X to batches of tensors."""
 
-from ._base import MANY_COLUMNS, NO_SAMPLES, WIDE, ChannelStatistics, ColumnStatistics, Inputs
+from ._base import (
+    MANY_COLUMNS,
+    NO_SAMPLES,
+    WIDE,
+    ChannelStatistics,
+    ColumnStatistics,
+    Inputs,
+    check_single_precision,
+)
 from ._devices import moved
 from ._kinds import hint_of_one, input_kind, media_inputs, table_inputs
 from ._mapped import is_mapped
@@ -25,6 +33,7 @@ __all__ = [
     "StreamInputs",
     "arcsinh",
     "check_pairs",
+    "check_single_precision",
     "hint_of_one",
     "input_kind",
     "is_image",

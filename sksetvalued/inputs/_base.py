@@ -20,6 +20,15 @@ NO_SAMPLES = "X holds no samples (n_samples=0), at least one is needed."
 TEXTS_REMEDY = "Texts go through a vectorizer first, as in make_pipeline(TfidfVectorizer(), ...)."
 
 
+def check_single_precision(largest, name="X"):
+    """Raise if single precision has no number as large as the largest of the samples."""
+    if largest > LARGEST:
+        raise ValueError(
+            f"{name} holds values up to {largest:g}, too large for the single precision of the "
+            "training; scale the features, for example by a StandardScaler."
+        )
+
+
 class ChannelStatistics(NamedTuple):
     """Mean and spread of the channels of images, in the units the network sees.
 

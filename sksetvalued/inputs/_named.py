@@ -5,7 +5,7 @@ import scipy.sparse as sp
 import torch
 
 from .._arrays import as_array, check_masks, names_of_columns, to_tensor
-from ._base import NO_SAMPLES, Inputs
+from ._base import NO_SAMPLES, Inputs, check_single_precision
 from ._devices import fits_on, moved
 
 #: A label among the parts would be shown to the network.
@@ -58,6 +58,8 @@ def part_tensor(value, name):
         return value if value.dtype in (torch.bool, torch.uint8) else value.long()
     if not torch.isfinite(value).all():
         raise ValueError(f"X[{name!r}] holds NaN or infinite values.")
+    if value.dtype == torch.float64 and value.numel():
+        check_single_precision(value.abs().max().item(), f"X[{name!r}]")
     return value.float()
 
 
