@@ -300,6 +300,11 @@ def test_tokens_are_looked_at_before_an_accelerator_meets_them(token, known):
         ({**X, "input_ids": ids[1:]}, ValueError, "must have one length"),
         ({**X, "input_ids": np.full(ids.shape, np.nan)}, ValueError, "NaN or infinite"),
         (
+            {**X, "input_ids": ids.astype(np.uint64) + np.uint64(2**63)},
+            ValueError,
+            r"X\['input_ids'\] holds integers up to 9223372036854775\d{3}.* modulo",
+        ),
+        (
             {**X, "input_ids": torch.full(ids.shape, -1e39, dtype=torch.float64)},
             ValueError,
             r"X\['input_ids'\] holds values up to 1e\+39, too large for the single precision",

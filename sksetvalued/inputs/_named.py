@@ -55,12 +55,22 @@ def part_tensor(value, name):
         raise TypeError(f"X[{name!r}] must hold real numbers, got {value.dtype}.")
     value = value.detach()
     if not value.is_floating_point():
-        return value if value.dtype in (torch.bool, torch.uint8) else value.long()
+        return value if value.dtype in (torch.bool, torch.uint8) else _as_long(value, name)
     if not torch.isfinite(value).all():
         raise ValueError(f"X[{name!r}] holds NaN or infinite values.")
     if value.dtype == torch.float64 and value.numel():
         check_single_precision(value.abs().max().item(), f"X[{name!r}]")
     return value.float()
+
+
+def _as_long(value, name):
+    long = value.long()
+    if value.dtype == torch.uint64 and (long < 0).any():
+        raise ValueError(
+            f"X[{name!r}] holds integers up to {long[long < 0].max().item() + 2**64}, more than "
+            "the 2**63 - 1 of torch: of hashes, take them modulo the number of buckets first."
+        )
+    return long
 
 
 def _part_array(value, name):
