@@ -398,6 +398,16 @@ def test_lists_that_an_array_can_hold_are_in_memory():
     assert torch.equal(listed.take([0]), image_inputs(pixels(1, 8, 8, 3)).take([0]).float())
 
 
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])
+@pytest.mark.parametrize("dtype", [np.float64, np.int64, bool])
+def test_bytes_and_other_numbers_in_one_list_are_refused(kind, dtype):
+    images = [kind(pixels(3, 9, 8)), kind(pixels(3, 9, 8).astype(dtype))]
+    with pytest.raises(ValueError, match=r"image 1 is of .*float32; give all of them one type"):
+        image_inputs(images).take(ALL[:2])
+    made_one = image_inputs(images, lambda image: image.float())
+    assert made_one.take(ALL[:2]).dtype == torch.float32
+
+
 def test_images_as_objects_and_among_paths_are_named(tmp_path):
     image = Image.fromarray(pixels(8, 8, 3))
     objects = np.empty(2, dtype=object)

@@ -464,3 +464,10 @@ def test_masks_are_not_lost():
         fitted(data)
     with pytest.raises(ValueError, match="the stream holds a masked array, whose mask"):
         next(data.batches(8))
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])
+def test_bytes_stay_bytes_in_a_batch_with_other_images(kind):
+    images = [kind(np.ones((4, 4), dtype)) for dtype in (np.uint8, np.float32)]
+    (batch, _), *_ = Stream.counted(list(zip(images, "ab"))).batches(2)
+    assert [image.dtype for image in batch] == [image.dtype for image in images]

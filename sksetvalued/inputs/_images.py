@@ -16,7 +16,7 @@ MOVED_AT_ONCE = 1 << 20
 
 
 class ListedImages(SampleInputs):
-    """Images in a list, of several sizes or of PIL and for a transform.
+    """Images in a list, of several sizes or types, or of PIL and for a transform.
 
     Parameters
     ----------
@@ -53,12 +53,17 @@ def need_a_list(images, transform):
 
 
 def _form(image):
-    """Return what is alike for images that one array holds."""
+    """Return what is alike for images that one array holds; bytes are not promoted."""
     if not hasattr(image, "getbands"):
-        return np.shape(image)
+        shape = np.shape(image)
+        return shape, len(shape) > 1 and _of_bytes(image)
     modes = {"1": "L", "L": "L"}
     deep = image.mode.startswith(("I", "F"))
     return image.size, image.mode if deep else modes.get(image.mode, "RGB")
+
+
+def _of_bytes(images):
+    return getattr(images, "dtype", None) in (np.uint8, torch.uint8)
 
 
 class ImageInputs(SampleInputs):
@@ -113,7 +118,7 @@ class ImageInputs(SampleInputs):
 
     @property
     def _stores_bytes(self):
-        return self.data.dtype in (np.uint8, torch.uint8)
+        return _of_bytes(self.data)
 
     @property
     def of_integers(self):

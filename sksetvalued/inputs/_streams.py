@@ -11,6 +11,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from .._arrays import as_labels, check_masks
 from .._checks import check_in_order, check_integer
 from ._base import Inputs
+from ._images import need_a_list
 from ._transforms import N_STATISTICS_SAMPLES, SampleInputs
 
 
@@ -230,9 +231,8 @@ def _batch(samples):
 
 def _stacked(samples):
     check_masks(samples, "the stream")
-    shapes = {np.shape(sample) for sample in samples if not hasattr(sample, "getbands")}
-    if any(hasattr(sample, "getbands") for sample in samples) or len(shapes) > 1:
-        return list(samples)  # PIL images, and images of several sizes
+    if any(hasattr(sample, "getbands") for sample in samples) or need_a_list(samples, None):
+        return list(samples)  # PIL images, and images of several sizes, or types
     if isinstance(samples[0], torch.Tensor):
         return torch.stack(samples)
     return np.stack([np.asarray(sample) for sample in samples])
