@@ -16,8 +16,16 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits, make_multilabel_classification
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+from torch.utils.data import Dataset
 
-from sksetvalued import AverageKClassifier, SparseTopClassifier, TopKClassifier, load, save
+from sksetvalued import (
+    AverageKClassifier,
+    SparseTopClassifier,
+    Stream,
+    TopKClassifier,
+    load,
+    save,
+)
 from sksetvalued._randomness import part_of_batch, put_back
 from sksetvalued.losses import NoisedTopKHingeLoss
 from sksetvalued.losses.functional import noised_top_k_hinge_loss
@@ -395,3 +403,45 @@ def test_code_of_the_user_draws_other_numbers_in_each_piece():
     for _ in range(2):
         clf.partial_fit(X, y, classes=np.unique(y))
     assert len(set(Draws.drawn)) == len(Draws.drawn) > 2
+
+
+class Noised(Dataset):
+    """Pairs of noise, drawn from torch, and labels."""
+
+    def __len__(self):
+        return 60
+
+    def __getitem__(self, i):
+        return torch.randn(3), i % 3
+
+    def __iter__(self):
+        return map(self.__getitem__, range(60))
+
+
+@pytest.mark.parametrize("labels", [None, np.arange(60) % 3], ids=["of items", "given"])
+def test_a_fit_leaves_the_generator_of_torch_whatever_items_draw(labels):
+    state = torch.get_rng_state()
+    TopKClassifier(1, max_epochs=1, random_state=0).fit(Noised(), labels)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_streams_that_draw_are_repeated_and_leave_the_generator_of_torch():
+    data = Stream(Noised(), classes=range(3), class_counts=[20] * 3)
+    params = {"max_epochs": 1, "lr_schedule": None, "warm_start": True, "random_state": 0}
+    first, second = (AverageKClassifier(2, **params) for _ in range(2))
+    for _ in range(2):
+        state = torch.get_rng_state()
+        first.fit(data)
+        assert torch.equal(torch.get_rng_state(), state)
+        torch.rand(5)
+        assert same(weights(first), weights(second.fit(data)))
+        assert first.rule_.threshold_ == second.rule_.threshold_
+
+
+def test_a_stream_that_cannot_be_read_leaves_the_model():
+    clf = TopKClassifier(1, max_epochs=1, random_state=0).fit(X, y)
+    network = clf.net_
+    for source, message in (([], "yielded no samples"), ([(X[0] * 1j, 0)], "real numbers")):
+        with pytest.raises((TypeError, ValueError), match=message):
+            clf.fit(Stream(source, classes=[0, 1], class_counts=[1, 1]))
+    assert clf.net_ is network

@@ -376,12 +376,17 @@ class DeepEstimator(TakesSamples, BaseEstimator):
 
     # -- training ---------------------------------------------------------------------------
 
-    def _draw_seed(self):
-        """Draw the seed that splits, weights, batches and noise of this fit come from.
+    def _start_anew(self):
+        """Begin a fit of a new network, once samples and labels are found to be in order."""
+        self._forget_network()
+        self._draw_seed()
 
-        A network of before is not needed any more.
-        """
+    def _forget_network(self):
+        """Leave the network of before, and what was found of it, which are not needed any more."""
         vars(self).pop("net_", None)
+
+    def _draw_seed(self):
+        """Draw the seed that splits, weights, batches and noise of this fit come from."""
         random_state = check_random_state(self.random_state)
         self._seed = int(random_state.randint(np.iinfo(np.int32).max))
 

@@ -63,7 +63,7 @@ class DeepLabelSetClassifier(SearchedLength, AccuracyMixin, DeepEstimator):
             inputs, y, weight = self._check_data(X, y, sample_weight, first=resume is None)
             if resume is None:
                 self.largest_size_ = int(np.diff(y.indptr).max())
-                self._draw_seed()
+                self._start_anew()
             else:
                 self._warn_of_larger(y, "the first fit had few: fit anew")
             self._count(y, weight, anew=True)
@@ -122,7 +122,7 @@ class DeepLabelSetClassifier(SearchedLength, AccuracyMixin, DeepEstimator):
             if first:
                 largest = max(2 * np.diff(y.indptr).max(), MOST_IN_PIECE)
                 self.largest_size_ = int(min(largest, y.shape[1]))
-                self._draw_seed()
+                self._start_anew()
             else:
                 remedy = "use size='threshold', or begin with a piece of samples of as many labels"
                 self._warn_of_larger(y, f"the first piece had few: {remedy}")

@@ -108,7 +108,7 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, AccuracyMixin, DeepEstim
             self._weigh_classes()
             self._new_rule()
             if resume is None:
-                self._draw_seed()
+                self._start_anew()
             targets = {"y": target, "sample_weight": weight}
             kept = self._begin_fit(inputs, targets, resume, checkpoint)
             self._fit_parts(inputs, target, weight, resume, kept)
@@ -156,7 +156,7 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, AccuracyMixin, DeepEstim
                 )
             self._weigh_classes()
             if first:
-                self._draw_seed()
+                self._start_anew()
             # Whatever changed is refused before the training; a k that needs a warning had it.
             said = not first and self.k == self.rule_.k
             with without_warnings("every class is returned") if said else nullcontext():

@@ -46,10 +46,9 @@ class SearchedLength:
     #: Epochs whose mean value a search goes by.
     _search_n_last = 1
 
-    def _draw_seed(self):
-        # A fit that starts anew: what was found before is not of its network.
+    def _forget_network(self):
         vars(self).pop("_found_epochs", None)
-        super()._draw_seed()
+        super()._forget_network()
 
     def _searches_epochs(self, resume):
         """Return whether the number of epochs is found by samples that are held out for it.

@@ -4,9 +4,10 @@ import numpy as np
 import torch
 
 from .._arrays import as_labels, plain_labels, positions
+from .._randomness import seeded
 from ..inputs import StreamInputs
 from ..training import StreamSet, current_processes
-from ._deep import is_named
+from ._deep import FOREIGN_SEED_OFFSET, is_named
 
 
 class LabelIndex:
@@ -48,7 +49,7 @@ class LearnsFromStreams:
 
     def _fit_stream(self, stream, y, sample_weight, checkpoint, resume):
         self._check_stream_options(y, sample_weight, checkpoint)
-        inputs = StreamInputs(stream, vars(self)["transform"])
+        inputs = self._read_head(stream, resume)
         self._check_samples(inputs, stream, reset=resume is None)
         if resume is None:
             self._of_words = inputs.of_words()
@@ -69,7 +70,7 @@ class LearnsFromStreams:
         self._new_rule()
         self._check_held_out(None, None)
         if resume is None:
-            self._draw_seed()
+            self._forget_network()
         weight = self._log_label_weight
         weight = None if weight is None else torch.from_numpy(np.exp(weight)).float()
         data = StreamSet(inputs, LabelIndex(self.classes_), weight)
@@ -77,6 +78,14 @@ class LearnsFromStreams:
         self._train(data, None, epochs, resume)
         self._calibrate_on(inputs.head, None)
         return self
+
+    def _read_head(self, stream, resume):
+        """Return the inputs of a stream, whose source finds torch seeded as in the training."""
+        if resume is None:
+            self._draw_seed()
+        state = {} if resume is None else self._rng_state
+        with seeded(self._seed + FOREIGN_SEED_OFFSET, state=state if "cpu" in state else None):
+            return StreamInputs(stream, vars(self)["transform"])
 
     def _check_stream_options(self, y, sample_weight, checkpoint):
         """Raise where an option takes samples by position."""

@@ -152,7 +152,8 @@ def check_pairs(dataset):
     ----------
     dataset : torch.utils.data.Dataset
     """
-    item = dataset[0] if len(dataset) else None
+    with put_back():
+        item = dataset[0] if len(dataset) else None
     if isinstance(item, tuple | list) and len(item) == 2 and math.prod(np.shape(item[1])) > 1:
         raise TypeError(parts_remedy("the items of X have a second part that is no label"))
 
@@ -160,7 +161,9 @@ def check_pairs(dataset):
 def _targets_of(dataset, stored):
     """Return the labels that are stored, or those of the items where there are none."""
     if stored is None:
-        stored = _without_tensors([_item_target(dataset, i) for i in range(len(dataset))])
+        with put_back():
+            targets = [_item_target(dataset, i) for i in range(len(dataset))]
+        stored = _without_tensors(targets)
     return _as_array(stored)
 
 
