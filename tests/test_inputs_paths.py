@@ -130,6 +130,24 @@ def test_photographs_are_turned_upright(folder):
     assert opened.size == (6, 9)
 
 
+def test_the_first_frame_of_an_animation_is_the_image(folder):
+    first, second = (Image.new("RGB", (8, 8), colour) for colour in ("red", "blue"))
+    first.save(folder / "frames.png", save_all=True, append_images=[second])
+    (image,) = path_inputs([folder / "frames.png"]).take(torch.tensor([0]))
+    assert image[:, 0, 0].tolist() == [255, 0, 0]
+
+
+def test_smaller_copies_in_a_file_are_no_pages_of_their_own(folder):
+    image, copy = Image.new("RGB", (8, 8), "red"), Image.new("RGB", (4, 4), "red")
+    copy.encoderinfo = {"tiffinfo": {254: 1}}  # an overview, as files of maps have
+    image.putpixel((0, 0), (0, 0, 255))
+    image.save(folder / "map.tif", save_all=True, append_images=[copy], tiffinfo={274: 3})
+    assert Image.open(folder / "map.tif").n_frames == 2
+    (read,) = path_inputs([folder / "map.tif"]).take(torch.tensor([0]))
+    assert read.shape == (3, 8, 8)
+    assert read[:, -1, -1].tolist() == [0, 0, 255]  # upright, by the tags of the first page
+
+
 def test_scores_do_not_depend_on_the_workers(paths):
     few = classifier().fit(paths, y)
     many = classifier(transform=None).set_params(net_params=None).fit(paths, y)
@@ -245,6 +263,12 @@ class TestErrors:
         Image.fromarray(np.full((4, 4), 40_000, np.uint16)).save(folder / "deep.png")
         with pytest.raises(ValueError, match=r"deep\.png.*more than 8 bits"):
             path_inputs([folder / "deep.png"]).take(torch.tensor([0]))
+
+    def test_pages_are_refused_rather_than_dropped(self, folder):
+        first, second = (Image.new("RGB", (8, 8), colour) for colour in ("red", "blue"))
+        first.save(folder / "stack.tif", save_all=True, append_images=[second, second])
+        with pytest.raises(ValueError, match=r"stack\.tif'.*3 pages.*; split them.*channels"):
+            path_inputs([folder / "stack.tif"]).take(torch.tensor([0]))
 
     def test_mixed_sizes_without_a_transform(self, paths, folder):
         Image.new("RGB", (SIZE, 2 * SIZE)).save(paths[4])

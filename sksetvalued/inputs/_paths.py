@@ -10,12 +10,15 @@ from ._transforms import SampleInputs, upright
 N_PATHS_SHOWN = 3
 #: What readers of images raise, by format.
 UNREADABLE = OSError, RuntimeError, SyntaxError, ValueError
+#: Tag of a page in a TIFF file, and its bits of a smaller copy and of a mask.
+SUBFILE_TYPE, BESIDE_A_PAGE = 254, 1 | 4
 
 
 class PathInputs(SampleInputs):
     """Paths of images, decoded in colour (RGB) by the workers of a DataLoader.
 
-    They are turned upright as their metadata (EXIF) say that the camera was held.
+    They are turned upright as their metadata (EXIF) say that the camera was held. Of an animation
+    the first frame is read; files of several pages (TIFF) are refused.
 
     Whether the files exist is checked at once; whether they are images, when they are read.
 
@@ -56,6 +59,7 @@ class PathInputs(SampleInputs):
         try:
             with Image.open(path) as image:
                 _check_depth(image)
+                _check_pages(image)
                 return upright(image).convert("RGB")
         except FileNotFoundError:
             raise FileNotFoundError(f"The image {path!r} was removed.") from None
@@ -70,6 +74,26 @@ def _check_depth(image):
         raise ValueError(
             f"it has more than 8 bits a channel (mode {image.mode!r}); pass a torch Dataset that "
             "returns float tensors"
+        )
+
+
+def _check_pages(image):
+    """Raise if a file holds several pages, of which the first alone would be seen.
+
+    Smaller copies of a page, and its masks, are none. The frames of an animation are not either:
+    the first is the image.
+    """
+    if image.format != "TIFF" or image.n_frames == 1:
+        return
+    n_pages = 0
+    for place in range(image.n_frames):
+        image.seek(place)
+        n_pages += not image.tag_v2.get(SUBFILE_TYPE, 0) & BESIDE_A_PAGE
+    image.seek(0)
+    if n_pages > 1:
+        raise ValueError(
+            f"it has {n_pages} pages, of which the first alone would be seen; split them into "
+            "files, or pass a torch Dataset that returns them as channels"
         )
 
 
