@@ -88,12 +88,20 @@ def _is_masked(values):
     return isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values)
 
 
+def check_plain(tensor, name):
+    """Raise for a sparse or quantised tensor, and for floats of 8 bits."""
+    eight_bits = tensor.is_floating_point() and tensor.itemsize == 1
+    if tensor.layout == torch.strided and not (tensor.is_quantized or eight_bits):
+        return
+    remedy = "dequantize" if tensor.is_quantized else "float"
+    raise TypeError(
+        f"{name} is a tensor of {tensor.layout} and {tensor.dtype}, where a plain one is needed: "
+        f"pass {name}.{remedy if tensor.layout == torch.strided else 'to_dense'}()."
+    )
+
+
 def _from_tensor(tensor, name):
-    if tensor.layout != torch.strided or tensor.is_quantized:
-        raise TypeError(
-            f"{name} is a tensor of {tensor.layout} and {tensor.dtype}, where a plain one is "
-            f"needed: pass {name}.to_dense() or {name}.dequantize()."
-        )
+    check_plain(tensor, name)
     if tensor.dtype == torch.bfloat16:
         tensor = tensor.float()
     return tensor.numpy(force=True)

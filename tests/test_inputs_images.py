@@ -270,6 +270,20 @@ class TestRefusals:
         with pytest.raises(ValueError, match="NaN or infinite"):
             image_inputs(kind(X))
 
+    @pytest.mark.parametrize(
+        ("change", "remedy"),
+        [
+            (torch.Tensor.to_sparse, "to_dense"),
+            (lambda x: x.to(torch.float8_e4m3fn), "float"),
+            (lambda x: torch.quantize_per_tensor(x, 1, 0, torch.quint8), "dequantize"),
+        ],
+    )
+    def test_tensors_that_are_not_plain(self, change, remedy):
+        images = change(torch.ones(2, 8, 8))
+        for X in (images, [images[0], images[1]]):
+            with pytest.raises(TypeError, match=rf"X is a tensor of .*: pass X\.{remedy}\(\)"):
+                image_inputs(X)
+
     @pytest.mark.parametrize("dtype", ["complex64", "U3", "datetime64[s]"])
     def test_types(self, dtype):
         with pytest.raises(TypeError, match="real numbers"):

@@ -309,6 +309,21 @@ def test_tokens_are_looked_at_before_an_accelerator_meets_them(token, known):
             ValueError,
             r"X\['input_ids'\] holds values up to 1e\+39, too large for the single precision",
         ),
+        (
+            {**X, "input_ids": torch.from_numpy(ids).to_sparse()},
+            TypeError,
+            r"tensor of torch.sparse_coo .*pass X\['input_ids'\]\.to_dense\(\)",
+        ),
+        (
+            {**X, "input_ids": torch.zeros(ids.shape).to(torch.float8_e4m3fn)},
+            TypeError,
+            r"float8_e4m3fn.*pass X\['input_ids'\]\.float\(\)",
+        ),
+        (
+            {**X, "input_ids": torch.quantize_per_tensor(torch.ones(N), 1, 0, torch.quint8)},
+            TypeError,
+            r"quint8.*pass X\['input_ids'\]\.dequantize\(\)",
+        ),
         ({1: ids}, TypeError, "names of arguments"),
         ({}, TypeError, "names of arguments"),
     ],

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import torch
 
-from .._arrays import as_array
+from .._arrays import as_array, check_plain
 from ._devices import fits_on, moved
 from ._transforms import SampleInputs, channels_last, check_grey, to_tensor, with_plain_bands
 
@@ -87,6 +87,7 @@ class ImageInputs(SampleInputs):
             if all(map(torch.is_tensor, images)):
                 images = torch.stack(images)  # which have the channels first
         if torch.is_tensor(images):
+            check_plain(images, "X")
             images = images.detach()  # its gradients are not for the training to write
         elif not isinstance(images, np.memmap):
             images = as_array(images, "X")

@@ -4,7 +4,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from .._arrays import as_array, check_masks, names_of_columns, to_tensor
+from .._arrays import as_array, check_masks, check_plain, names_of_columns, to_tensor
 from ._base import NO_SAMPLES, Inputs, check_single_precision
 from ._devices import fits_on, moved
 
@@ -51,6 +51,7 @@ def part_tensor(value, name):
     """Return a part as a tensor: integers in full width, floats in single precision."""
     if not isinstance(value, torch.Tensor):
         value = to_tensor(_part_array(value, name))
+    check_plain(value, f"X[{name!r}]")
     if value.is_complex():
         raise TypeError(f"X[{name!r}] must hold real numbers, got {value.dtype}.")
     value = value.detach()
