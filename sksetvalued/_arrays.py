@@ -82,9 +82,9 @@ def check_masks(values, name):
 
 def _is_masked(values):
     if isinstance(values, list | tuple):
-        # Types are few where entries are many.
-        types, nested = set(map(type, values)), list | tuple | np.ma.MaskedArray
-        return any(issubclass(t, nested) for t in types) and any(map(_is_masked, values))
+        # Of rows of numbers one is looked at: arrays beside it would be ragged.
+        plain = not values or type(values[0]) in (bool, int, float, str)
+        return not plain and any(map(_is_masked, values))
     return isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values)
 
 
