@@ -5,13 +5,14 @@ import pytest
 import scipy.sparse as sp
 import torch
 from joblib import parallel_config
-from sklearn.datasets import load_digits
+from sklearn.base import clone
+from sklearn.datasets import load_digits, make_multilabel_classification
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, ShuffleSplit, StratifiedKFold
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from sksetvalued import (
     AverageKClassifier,
@@ -47,6 +48,40 @@ def models():
         "plug-in": plug_in,
         "search": GridSearchCV(named, grid, cv=2, scoring=lambda est, X, y: 0.0),
     }
+
+
+class Calibrates(Dataset):
+    """Samples that set another threshold while they are read, as another thread may."""
+
+    model = None
+
+    def __init__(self, X):
+        self.X = torch.from_numpy(X).float()
+
+    def __len__(self):
+        return len(self.X)
+
+    def __getitem__(self, position):
+        if self.model is not None and position == len(self) // 2:
+            self.model.rule_ = self.other
+        return self.X[position]
+
+
+@pytest.mark.filterwarnings("error:the sets of these")
+@pytest.mark.parametrize("several", [False, True])
+def test_the_sets_of_one_call_are_by_one_threshold(several):
+    X, Y = make_multilabel_classification(120, 5, n_classes=4, random_state=0)
+    params = {"max_epochs": 2, "batch_size": 16, "random_state": 0}
+    params["net_params"] = {"iterator_valid__num_workers": 0}
+    one = SparseTopClassifier(size="threshold", **params) if several else AverageKClassifier(2)
+    samples = Calibrates(X)
+    model = one.set_params(**params).fit(samples, Y if several else Y.argmax(1))
+    expected = model.calibrate(samples).predict_set(samples)
+    samples.other = clone(model.rule_).set_params(k=1).fit(model._set_scores(samples))
+    samples.model = model
+    np.testing.assert_array_equal(model.predict_set(samples), expected)
+    assert model.rule_ is samples.other
+    assert not np.array_equal(model.predict_set(samples), expected)
 
 
 @pytest.mark.parametrize("name", models())

@@ -972,6 +972,18 @@ def test_thresholds_say_nothing_of_samples_without_labels():
     assert clf.average_size_ > 1.5
 
 
+def test_sizes_of_all_samples_are_compared_with_those_of_the_calibration(monkeypatch):
+    monkeypatch.setattr(_deep, "CHUNK_SIZE", 64 * 6)
+    X, Y = make_multilabel_classification(400, 10, n_classes=6, n_labels=3, random_state=0)
+    clf = SparseTopClassifier(size="threshold", max_epochs=5, random_state=0).fit(X, Y)
+    sizes = clf.calibrate(X).predict_set(X).sum(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        clf.predict_set(X[np.argsort(sizes)])
+    with pytest.warns(UserWarning, match="the sets of these 300 samples"):
+        clf.predict_set(X[np.argsort(sizes)][100:])
+
+
 def test_label_sets_may_be_any_collections():
     X = np.random.default_rng(0).normal(size=(6, 3))
     sets = [{"a"}, deque(["b"]), {"c": 1}.keys(), ("a", "c"), pd.Index(["b"]), frozenset()]

@@ -468,8 +468,8 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, AccuracyMixin, DeepEstim
     def _set_scores(self, X):
         """Return what the rule ranks and thresholds, of shape (n_samples, n_classes)."""
         self._refresh_rule()
-        given = self._iter_rule_scores(X, self._log_proba)
-        return np.concatenate([self.rule_.rank_scores(scores) for scores in given])
+        rule, given = self.rule_, self._iter_rule_scores(X, self._log_proba)
+        return np.concatenate([rule.rank_scores(scores) for scores in given])
 
     def _calibrate_inputs(self, inputs, sample_weight=None):
         """Set the threshold of the rule, where it has one."""
@@ -553,16 +553,16 @@ class DeepSetClassifier(LabelLength, LearnsFromStreams, AccuracyMixin, DeepEstim
     def _iter_sets(self, X, sets=None):
         """Yield what the rule is given, and the mask, of each chunk of X; mark it in `sets`."""
         self._refresh_rule()
-        sizes = []
+        rule, sizes = self.rule_, []  # of one calibration, whatever another thread sets
         for scores in self._iter_rule_scores(X, self._rule_scores):
             n = len(scores)
             mask = np.zeros(scores.shape, dtype=bool) if sets is None else sets.blank(n)
-            self.rule_._mark_sets(scores, mask)
-            if self.rule_._expects_sizes:
+            rule._mark_sets(scores, mask)
+            if rule._expects_sizes:
                 sizes.append(row_counts(mask))
             yield scores, mask
         if sizes:
-            self.rule_._check_sizes(np.concatenate(sizes))
+            rule._check_sizes(np.concatenate(sizes))
 
     def predict_set(self, X, out=None):
         """Return the set of classes of each sample.

@@ -382,15 +382,26 @@ class SparseTopClassifier(PlainState, SetsThreshold, DeepLabelSetClassifier, rul
                 "size='threshold' was set after fitting and no threshold is calibrated: call "
                 "calibrate(X) on unlabelled samples first."
             )
+        if size is None and self._uses_threshold():
+            yield from self._iter_sets_by_threshold(inputs)
+            return
         start = 0
         for scores, logits in self._iter_parts(inputs):
             stop = start + len(scores)
             sizes = self._sizes(logits) if size is None else size[start:stop]
-            if sizes is None:
-                yield scores, self.rule_.predict_set(self._rank_scores(scores, logits))
-            else:
-                yield scores, top_labels(scores, sizes)
+            yield scores, top_labels(scores, sizes)
             start = stop
+
+    def _iter_sets_by_threshold(self, inputs):
+        rule, sizes = self.rule_, []  # of one calibration, whatever another thread sets
+        for scores, logits in self._iter_parts(inputs):
+            mask = np.zeros(scores.shape, dtype=bool)
+            rule._mark_sets(self._rank_scores(scores, logits), mask)
+            if rule._expects_sizes:
+                sizes.append(row_counts(mask))
+            yield scores, mask
+        if sizes:
+            rule._check_sizes(np.concatenate(sizes))
 
     def _given_size(self, size, n_samples, real=False):
         """Return the sizes given to a method as an array, or None."""
