@@ -77,7 +77,7 @@ def paths(tmp_path):
 
 
 def weights_of(clf):
-    return {key: value.clone() for key, value in clf.net_.module_.state_dict().items()}
+    return {key: value.clone() for key, value in clf.net_.bare_module.state_dict().items()}
 
 
 def same_weights(first, second):
@@ -503,6 +503,50 @@ def test_layers_may_be_frozen_for_the_first_epochs(data):
         assert not torch.equal(second["backbone.0.weight"], third["backbone.0.weight"])
         assert not torch.equal(first["head.weight"], second["head.weight"])
         assert all(p.requires_grad for p in clf.net_.module_.parameters())
+
+
+def moved_by(clf, data):
+    """Return which parameters of the network a further fit moves."""
+    before = weights_of(clf)
+    after = weights_of(clf.fit(*data))
+    return {name for name, weight in before.items() if not torch.equal(weight, after[name])}
+
+
+def test_layers_are_frozen_and_freed_where_a_warm_start_begins(data):
+    clf = classifier(warm_start=True, callbacks=[Freezer("backbone.*")], max_epochs=2).fit(*data)
+    assert moved_by(clf, data) == {"head.weight", "head.bias"}
+    clf.set_params(callbacks=[Unfreezer("backbone.*")])
+    assert moved_by(clf, data) > {"head.weight", "backbone.0.weight"}
+    clf.set_params(callbacks=[Freezer("head.*")])
+    assert not moved_by(clf, data) & {"head.weight", "head.bias"}
+
+
+def test_names_are_those_of_the_network_where_it_is_compiled(data):
+    groups = [("head.*", {"lr": 0.5})]
+    net = {"compile__backend": "eager", "optimizer__param_groups": groups}
+    params = {"callbacks": [Freezer("backbone.*")], "lr_schedule": None, "net_params": net}
+    clf = classifier(compile=True, warm_start=True, max_epochs=1, lr=0.1, **params).fit(*data)
+    assert [group["lr"] for group in clf.net_.optimizer_.param_groups] == [0.5, 0.1]
+    assert moved_by(clf, data) == {"head.weight", "head.bias"}
+
+
+@pytest.mark.parametrize("mapper", [Freezer, Unfreezer])
+def test_a_pattern_of_no_parameter_is_told(mapper, data):
+    with pytest.raises(ValueError, match=rf"{mapper.__name__} of callbacks .*'backbon\.\*'.*head"):
+        classifier(callbacks=[mapper(["head.*", "backbon.*"])]).fit(*data)
+
+
+def test_training_samples_are_scored_as_the_estimator_predicts_them():
+    y = np.arange(64) % 4
+    images = (60 * y[:, None, None] + np.zeros((64, 8, 8))).astype(np.uint8)
+    clf = TopKClassifier(
+        1,
+        transform={"train": lambda image: 255 - image, "eval": None},
+        callbacks=[EpochScoring("accuracy", on_train=True, name="accuracy")],
+        max_epochs=4,
+        random_state=0,
+    ).fit(images, y)
+    assert clf.history_[-1, "accuracy"] == clf.score(images, y)
 
 
 @pytest.mark.parametrize(

@@ -673,6 +673,8 @@ class DeepEstimator(TakesSamples, BaseEstimator):
         training.take_learned(criterion, old.bare_criterion)
         net = self._make_net(module, criterion, train, valid, epochs, resume, generator)
         net.continue_from(old)
+        if resume != "partial_fit":
+            net.n_earlier = len(old.history)
         return net
 
     def _what_is_asked(self):

@@ -66,8 +66,9 @@ lr_schedule : None, str, sequence of int, dict or callable, default="auto"
     "averaged" for perceptrons on tables, "one_cycle" for the small convolutional network and
     models of Hugging Face with their weights, "cosine" for others. A sequence holds the epochs,
     as integers, after which the rate is divided by ten; a dict, the arguments of torch's
-    ``MultiStepLR``; a callable maps the optimizer to a torch scheduler. An ``LRScheduler``
-    among the callbacks takes the place of "auto".
+    ``MultiStepLR``; a callable maps the optimizer to a torch scheduler, which steps after each
+    epoch. An ``LRScheduler`` among the callbacks takes the place of "auto"; with
+    ``step_every="batch"`` it steps after each batch, accumulated or not.
 validation_fraction : float in (0, 1), default=None
     Share of each class held out to monitor the training; the best epoch is kept, of equal ones
     the last. A class of one sample is trained on. Where `max_epochs` is found, it is the share
@@ -93,7 +94,8 @@ warm_start : bool, default=False
     Whether a second `fit` continues from the first: with its network, its held-out samples and
     the state of its optimizer, but with the loss, the learning rate and other training parameters
     of now. `backbone`, `backbone_params`, `weights` and `normalization` have no effect then.
-    Weights that a callback froze stay frozen until one, as skorch's `Unfreezer`, frees them.
+    Weights that a callback froze stay frozen until one, as skorch's `Unfreezer`, frees them; its
+    `at` counts the epochs of one `fit`, but all of `partial_fit`.
 random_state : int, RandomState or None, default=None
     Seed of splits, initial weights, batches, dropout and noise. An int makes fits reproducible.
 verbose : int, default=0

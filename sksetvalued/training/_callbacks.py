@@ -17,6 +17,7 @@ from skorch.callbacks import (
     Checkpoint,
     EarlyStopping,
     EpochScoring,
+    Freezer,
     InputShapeSetter,
     LRScheduler,
     MlflowLogger,
@@ -26,6 +27,7 @@ from skorch.callbacks import (
     SacredLogger,
     TensorBoard,
     TrainEndCheckpoint,
+    Unfreezer,
     WandbLogger,
 )
 from torch.nn.modules.batchnorm import _NormBase
@@ -91,10 +93,17 @@ def _own(callback, memo):
         )
     if isinstance(own, EpochScoring):
         own._scoring = partial(_score_epoch, own)
+    if isinstance(own, Freezer | Unfreezer) and isinstance(own.at, int) and own.at > 0:
+        own.at = partial(_begins, epoch=own.at)
     if isinstance(own, LRScheduler) and own.policy not in ("ReduceLROnPlateau", ReduceLROnPlateau):
         # As each training has a new optimizer, schedules start with it.
         vars(own).setdefault("last_epoch", -1)
     return own
+
+
+def _begins(net, epoch):
+    """Return whether an epoch begins; a warm start counts its own, beside those of its history."""
+    return len(net.history) - net.n_earlier == epoch
 
 
 def _copied(callback, memo):
@@ -237,9 +246,12 @@ def _score_epoch(callback, net, dataset, y=None):
             f"callbacks holds {type(callback).__name__} with on_train=True, but a Stream has no "
             "training samples by position to score: leave it out, and score others after fit."
         )
-    model = net.as_estimator(dataset.inputs)
+    inputs = dataset.inputs
+    if getattr(inputs, "training", False):  # as the estimator predicts, without augmentation
+        inputs = inputs.subset(np.arange(len(inputs)))
+    model = net.as_estimator(inputs)
     scorer = check_scoring(model, callback.scoring_)
-    return scorer(model, dataset.inputs, model._labels_of(dataset.target))
+    return scorer(model, inputs, model._labels_of(dataset.target))
 
 
 #: Of a search: epochs without improvement, and batches in them, that are borne at least; and what

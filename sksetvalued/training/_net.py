@@ -14,7 +14,7 @@ from itertools import islice
 import numpy as np
 import torch
 from skorch import NeuralNet
-from skorch.callbacks import Callback, EpochScoring, LRScheduler
+from skorch.callbacks import Callback, EpochScoring, LRScheduler, ParamMapper
 from skorch.exceptions import SkorchException
 from torch.nn import Embedding
 
@@ -86,6 +86,9 @@ class SetNet(NeuralNet):
         Source of the order of the batches; needed to train, and not pickled.
     """
 
+    #: Epochs in the history that a warm start found there.
+    n_earlier = 0
+
     def __init__(
         self,
         *args,
@@ -150,19 +153,34 @@ class SetNet(NeuralNet):
         if self.optimizer is None:  # the net predicts only
             self.optimizer_ = None
             return self
-        names = [name for name, _ in self.get_all_learnable_params()]
-        for pattern, _ in self.get_params_for("optimizer").get("param_groups", ()):
-            if not fnmatch.filter(names, pattern):
-                raise ValueError(
-                    f"optimizer__param_groups holds the pattern {pattern!r}, which is that of no "
-                    f"parameter: their names are {names[:10]}{'...' if len(names) > 10 else ''}."
-                )
+        self._check_patterns()
         try:
             return super().initialize_optimizer(triggered_directly)
         except (RuntimeError, TypeError, ValueError) as error:
             raise ValueError(
                 f"optimizer={self.optimizer.__name__} cannot be used: {error}"
             ) from error
+
+    def get_all_learnable_params(self):
+        """Yield the parameters by the names that they have where nothing is compiled."""
+        for name, parameter in super().get_all_learnable_params():
+            yield name.removeprefix("_orig_mod."), parameter
+
+    def _check_patterns(self):
+        """Raise where a pattern of names is that of no parameter."""
+        groups = self.get_params_for("optimizer").get("param_groups", ())
+        patterns = [("optimizer__param_groups", pattern) for pattern, _ in groups]
+        for _, callback in self.callbacks_:
+            if isinstance(callback, ParamMapper):
+                name = f"{type(callback).__name__} of callbacks"
+                patterns += [(name, p) for p in callback.patterns if isinstance(p, str)]
+        names = [name for name, _ in self.get_all_learnable_params()]
+        for holder, pattern in patterns:
+            if not fnmatch.filter(names, pattern):
+                raise ValueError(
+                    f"{holder} holds the pattern {pattern!r}, which is that of no parameter: "
+                    f"their names are {names[:10]}{'...' if len(names) > 10 else ''}."
+                )
 
     def notify(self, method_name, **kwargs):
         if method_name == "on_epoch_begin":
