@@ -89,6 +89,7 @@ def main(argv=None):
     parser.add_argument("--n-classes", type=int, default=1000)
     parser.add_argument("--chunk", type=int, default=2000)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--results", type=Path, default=RESULTS)
     args = parser.parse_args(argv)
     rows = []
     for k, dtype in ((5, np.float32), (20, np.float32), (5, np.float64)):
@@ -98,8 +99,8 @@ def main(argv=None):
             "{n_compared} x {n_classes}; {n_samples} x {n_classes} in {seconds_on_all:.1f} s and "
             "{peak_mb:.0f} MB (the scores: {all_scores_mb:.0f} MB)".format(**rows[-1])
         )
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(rows, indent=2) + "\n")
+    args.results.parent.mkdir(exist_ok=True)
+    args.results.write_text(json.dumps(rows, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -512,8 +512,8 @@ NOT_COVERED = [
     "Grocery Store, where they are initial weights alone.",
     "Sensitivity at other K than 5, and with other training values than one.",
     "Weight decay in the searches on images.",
-    "Losses since the papers on images and on long tails, for lack of time; the sorting networks "
-    "of Petersen et al.",
+    "Losses since the papers on CIFAR-100, on tails of images and for average-K; the sorting "
+    "networks of Petersen et al.",
     "Pre-trained backbones and long training, where the papers' losses may differ more than here.",
 ]
 
