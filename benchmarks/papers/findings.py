@@ -99,11 +99,10 @@ FINDINGS = [
         "On images (CIFAR-100, geometric tail) no loss beats cross-entropy by the papers' own "
         "rule, the K largest scores; from K = 3 or 5 on the hinges and the cosine heads are "
         "behind, the balanced noised hinge at K = 1 too. With the macro rule some are ahead of it "
-        "by one or two points: at K = 1 the cosine heads, logit adjustment and the smoothed hinge, "
-        "at K = 3 the imbalanced noised hinge, at K = 5 cosine cross-entropy and logit "
-        "adjustment. LDAM is nowhere ahead of a "
-        "cross-entropy with the same head: it is the head, not the margins. Of the papers' order "
-        "only this much is seen.",
+        "by one or two points: at K = 1 the cosine heads, logit adjustment and the smoothed "
+        "hinge, at K = 3 the imbalanced noised hinge, at K = 5 cosine cross-entropy and logit "
+        "adjustment. LDAM is nowhere ahead of a cross-entropy with the same head: it is the head, "
+        "not the margins. Of the papers' order only this much is seen.",
     ),
     (
         C,

@@ -83,6 +83,13 @@ class Timm(Source):
 def _model(backbone, name, params, form, pretrained):
     timm = library("timm", backbone)
     check_image_shape(form, backbone)
+    n_channels = N_COLOURS if form[0] == 1 else form[0]
+    if params.get("in_chans", n_channels) != n_channels:
+        repeated = ", to which grey images are repeated" if form[0] == 1 else ""
+        raise ValueError(
+            f"backbone_params has in_chans={params['in_chans']}, but backbone={backbone!r} gets "
+            f"images of {n_channels} channels{repeated}: leave in_chans out."
+        )
     own = {"in_chans": form[0]} if form[0] not in (1, N_COLOURS) else {}
     config = timm.get_pretrained_cfg(name)
     if config is not None and config.fixed_input_size and form[1:] != config.input_size[1:]:
