@@ -536,6 +536,23 @@ def test_a_pattern_of_no_parameter_is_told(mapper, data):
         classifier(callbacks=[mapper(["head.*", "backbon.*"])]).fit(*data)
 
 
+@pytest.mark.parametrize(
+    ("groups", "error", "match"),
+    [
+        ({"head*": {"lr": 1e-4}}, ValueError, r"must hold pairs .*'lr': 1e-4"),
+        ([("head*", 1e-4)], ValueError, "must hold pairs"),
+        ([("head*", {"lr": "1e-4"})], ValueError, r"of 'head\*': lr must be a number"),
+        ([("head*", {"weight_decay": -1.0})], ValueError, "weight_decay must be .* at least 0"),
+        ([("head*", {"weightdecay": 0.0})], UserWarning, r"has \['weightdecay'\].*'weight_decay'"),
+    ],
+)
+def test_odd_groups_of_parameters_are_told(groups, error, match, data):
+    clf = classifier(max_epochs=1, net_params={"optimizer__param_groups": groups})
+    expects = pytest.warns if issubclass(error, Warning) else pytest.raises
+    with expects(error, match=match):
+        clf.fit(*data)
+
+
 def test_training_samples_are_scored_as_the_estimator_predicts_them():
     y = np.arange(64) % 4
     images = (60 * y[:, None, None] + np.zeros((64, 8, 8))).astype(np.uint8)

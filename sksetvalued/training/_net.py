@@ -18,7 +18,9 @@ from skorch.callbacks import Callback, EpochScoring, LRScheduler, ParamMapper
 from skorch.exceptions import SkorchException
 from torch.nn import Embedding
 
+from .._checks import check_number
 from .._signatures import parameters_of
+from .._warnings import warn_caller
 from ..inputs import NamedTensors, moved
 from ..losses._base import check_loss
 from ..networks import Network
@@ -168,8 +170,7 @@ class SetNet(NeuralNet):
 
     def _check_patterns(self):
         """Raise where a pattern of names is that of no parameter."""
-        groups = self.get_params_for("optimizer").get("param_groups", ())
-        patterns = [("optimizer__param_groups", pattern) for pattern, _ in groups]
+        patterns = [("optimizer__param_groups", pattern) for pattern in self._check_groups()]
         for _, callback in self.callbacks_:
             if isinstance(callback, ParamMapper):
                 name = f"{type(callback).__name__} of callbacks"
@@ -181,6 +182,29 @@ class SetNet(NeuralNet):
                     f"{holder} holds the pattern {pattern!r}, which is that of no parameter: "
                     f"their names are {names[:10]}{'...' if len(names) > 10 else ''}."
                 )
+
+    def _check_groups(self):
+        """Return the patterns of the groups of parameters, once their options are in order."""
+        groups = self.get_params_for("optimizer").get("param_groups", ())
+        pairs = [group for group in groups if isinstance(group, tuple | list) and len(group) == 2]
+        if len(pairs) < len(groups) or not all(isinstance(group, dict) for _, group in pairs):
+            raise TypeError(
+                "optimizer__param_groups must hold pairs of a pattern and a dict, such as "
+                f"[('backbone*', {{'lr': 1e-4}})], got {groups!r:.80}."
+            )
+        known = parameters_of(self.optimizer)
+        for pattern, group in pairs:
+            given = f"optimizer__param_groups of {pattern!r}"
+            for name in group.keys() & {"lr", "weight_decay"}:
+                if not isinstance(group[name], torch.Tensor):
+                    check_number(f"{given}: {name}", group[name], 0, inclusive=True)
+            unknown = sorted(group.keys() - known)
+            if unknown:
+                warn_caller(
+                    f"{given} has {unknown}, which {self.optimizer.__name__} does not know: they "
+                    f"act in code of yours alone. It has {sorted(known - {'params'})}.",
+                )
+        return [pattern for pattern, _ in pairs]
 
     def notify(self, method_name, **kwargs):
         if method_name == "on_epoch_begin":
