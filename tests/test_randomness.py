@@ -17,6 +17,8 @@ from sklearn.datasets import load_digits, make_multilabel_classification
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import Dataset
+from torchvision import transforms
+from torchvision.transforms import v2
 
 from sksetvalued import (
     AverageKClassifier,
@@ -27,6 +29,7 @@ from sksetvalued import (
     save,
 )
 from sksetvalued._randomness import part_of_batch, put_back
+from sksetvalued.inputs._transforms import may_draw
 from sksetvalued.losses import NoisedTopKHingeLoss
 from sksetvalued.losses.functional import noised_top_k_hinge_loss
 from sksetvalued.networks import MLP, ConvNet, DenseNet, Dropout, build_network
@@ -445,3 +448,38 @@ def test_a_stream_that_cannot_be_read_leaves_the_model():
         with pytest.raises((TypeError, ValueError), match=message):
             clf.fit(Stream(source, classes=[0, 1], class_counts=[1, 1]))
     assert clf.net_ is network
+
+
+@pytest.mark.parametrize("as_paths", [True, False])
+def test_predictions_with_steady_transforms_wait_for_no_training(as_paths, tmp_path):
+    """Which another thread may take for hours."""
+    samples = IMAGES[:40]
+    if as_paths:
+        samples = [tmp_path / f"{i}.png" for i in range(40)]
+        for path, image in zip(samples, IMAGES, strict=False):
+            Image.fromarray(image).save(path)
+    steady = v2.Compose([v2.ToImage(), v2.Resize(8), v2.ToDtype(torch.float32, scale=True)])
+    transform = {"train": v2.Compose([steady, v2.RandomHorizontalFlip()]), "eval": steady}
+    reading = {f"iterator_{part}__num_workers": 0 for part in ("train", "valid")}
+    params = {"max_epochs": 1, "random_state": 0, "net_params": reading}
+    clf = TopKClassifier(2, transform=transform, **params).fit(samples, y[:40])
+    expected, found = clf.predict_set(samples), []
+    with put_back():  # as a training of another thread has it
+        thread = threading.Thread(target=lambda: found.append(clf.predict_set(samples)))
+        thread.start()
+        thread.join(20)
+        assert not thread.is_alive()
+    np.testing.assert_array_equal(found[0], expected)
+
+
+def test_what_may_draw():
+    steady = [v2.Resize(8), transforms.ToTensor(), v2.Normalize([0.5], [0.5]), v2.CenterCrop(4)]
+    steady += [v2.Compose(steady[:3]), transforms.Compose(steady[:3]), None]
+    drawing = [
+        v2.RandomCrop(4),
+        transforms.ColorJitter(),
+        v2.Compose([*steady[:2], v2.RandAugment()]),
+    ]
+    drawing += [np.asarray, lambda image: image, nn.Sequential(nn.Dropout())]
+    assert not any(map(may_draw, steady))
+    assert all(map(may_draw, drawing))

@@ -276,8 +276,8 @@ class TakesSamples:
                 in_view, most = range(min(len(inputs), N_LOOKED_AT)), TOO_LARGE
             elif inputs.in_memory or isinstance(inputs, StreamInputs):
                 in_view = None
-            # The others wait for a training in another thread, which has the generators of torch.
-            with nullcontext() if inputs.in_memory else put_back():
+            # Code of users waits for a training in another thread, which has torch's generators.
+            with put_back() if inputs.runs_user_code else nullcontext():
                 seen = inputs if in_view is None else inputs.subset(in_view)
                 largest = seen.statistics().high
             # Dark images of whole numbers are not divided by 255 either.

@@ -114,7 +114,8 @@ class Inputs(ABC):
         Whether `take` is a cheap gather. If not, batches are made by the worker processes
         of a torch DataLoader.
     runs_user_code : bool
-        Whether a transform or a Dataset of the user, which may draw random numbers, is called.
+        Whether a transform or a Dataset of the user, which may draw random numbers, is called at
+        this stage, or at either one in training. Steady transforms of torchvision do not count.
     entries_per_sample : float or None
         Mean number of stored entries, where what `take` returns can be split into batches.
     """

@@ -19,6 +19,12 @@ from ._named import NamedTensors, check_names, form_of, part_tensor
 from ._tables import ArrayInputs
 
 STAGES = ("train", "eval")
+#: Transforms of torchvision that draw nothing.
+STEADY = {
+    *("CenterCrop", "ConvertImageDtype", "FiveCrop", "Grayscale", "Identity", "Normalize"),
+    *("ImageClassification", "PILToTensor", "Pad", "RGB", "Resize", "TenCrop", "ToDtype"),
+    *("ToImage", "ToTensor"),
+}
 CHANNEL_COUNTS = (1, 3, 4)
 #: Arrays that are longer than so many times their other side are taken for signals.
 LONGEST = 8
@@ -59,6 +65,16 @@ def check_transform(transform):
         if function is not None and not callable(function):
             raise TypeError(f"transform[{stage!r}] must be a callable or None, got {function!r}.")
     return {stage: transform.get(stage) for stage in STAGES}
+
+
+def may_draw(transform):
+    """Return whether a transform may draw from torch: any but None and some of torchvision."""
+    cls = type(transform)
+    if not cls.__module__.startswith("torchvision.transforms."):
+        return transform is not None
+    if cls.__name__ == "Compose":
+        return any(map(may_draw, transform.transforms))
+    return cls.__name__ not in STEADY
 
 
 def to_tensor(value):
@@ -280,7 +296,9 @@ class SampleInputs(Inputs):
 
     @property
     def runs_user_code(self):
-        return any(transform is not None for transform in self.transforms.values())
+        # A training sees samples as in evaluation, too.
+        stages = STAGES if self.training else STAGES[1:]
+        return any(may_draw(self.transforms[stage]) for stage in stages)
 
     @property
     def sample_shape(self):
