@@ -243,6 +243,18 @@ def test_weights_that_are_missing_in_a_folder_are_named(tmp_path):
         fit(TOKENS, "hf/bert", weights=str(tmp_path))
 
 
+def test_weights_of_another_model_are_refused(tmp_path):
+    from transformers import BertConfig, BertModel
+
+    BertModel(BertConfig(**TEXT)).save_pretrained(tmp_path)
+    with pytest.raises(
+        ValueError, match=r"type 'bert', not .*'hf/roberta': set backbone='hf/bert'"
+    ):
+        fit(TOKENS, "hf/roberta", weights=str(tmp_path))
+    with pytest.raises(ValueError, match=r"other shapes .*'hidden_size': 64"):
+        fit(TOKENS, "hf/bert", {"hidden_size": 64}, weights=str(tmp_path))
+
+
 def test_without_weights_models_of_timm_are_scaled_by_the_data():
     model = fit(IMAGES, "timm/resnet10t")
     mean = model.net_.module_.normalize.mean.flatten()

@@ -100,8 +100,7 @@ class Transformers(Source):
     def _type(self, backbone):
         """Return the type of a model; raise unless that is what the name tells."""
         name = backbone.removeprefix(self.prefix)
-        known = library("transformers", backbone).MODEL_MAPPING
-        types = {config.model_type for config in known}
+        types = _types(backbone)
         if name in types:
             return name
         close = difflib.get_close_matches(name, types, n=3)
@@ -221,6 +220,7 @@ def _pretrained(backbone, source, values, pooling):
     transformers = library("transformers", backbone)
     try:
         config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
+        _check_type(backbone, source, config)
         _check_values(backbone, config, values)
         for name, value in values.items():
             setattr(config, name, value)
@@ -238,12 +238,34 @@ def _pretrained(backbone, source, values, pooling):
             "Without a connection, fetch the repository on a connected machine (hf download "
             "NAME --local-dir FOLDER) and pass the path of its folder as weights."
         ) from error
+    except (
+        RuntimeError
+    ) as error:  # of tensors of other shapes, which the log of transformers names
+        raise ValueError(
+            f"the weights of backbone={backbone!r} ({source!r}) are of other shapes than those of "
+            f"backbone_params={values!r}: leave out what sets sizes."
+        ) from error
     if found["missing_keys"]:
         raise ValueError(
             f"the weights {source!r} of backbone={backbone!r} lack "
             f"{sorted(found['missing_keys'])[:5]}."
         )
     return body
+
+
+def _types(backbone):
+    """Return the types of models that transformers knows."""
+    return {config.model_type for config in library("transformers", backbone).MODEL_MAPPING}
+
+
+def _check_type(backbone, source, config):
+    """Raise where a folder of weights has another type of model than the one that is named."""
+    name = backbone.removeprefix(Transformers.prefix)
+    if name in _types(backbone) and name not in (source, config.model_type):
+        raise ValueError(
+            f"weights={source!r} are those of a model of the type {config.model_type!r}, not of "
+            f"backbone={backbone!r}: set backbone={Transformers.prefix + config.model_type!r}."
+        )
 
 
 def _model_class(backbone, config):
