@@ -51,7 +51,6 @@ MOST_UNKNOWN = 0.01
 #: How far from [0, 1] rounding may take probabilities.
 ROUNDED = 1e-3
 
-#: Splitters that hold positions of samples, whichever samples they are given.
 #: How a rule that promises something of new samples is to be calibrated, without groups and with.
 OTHER_SAMPLES = (
     "Use cv=0.2, which holds a fifth out, or fit the classifier first and use cv='prefit' with "
@@ -62,6 +61,7 @@ OTHER_GROUPS = (
     "does so once, such as GroupShuffleSplit(1), or fit the classifier first on some of them and "
     "use cv='prefit' with the samples of the others."
 )
+#: Splitters that hold positions of samples, whichever samples they are given.
 BY_POSITION = PredefinedSplit, Iterable
 
 
@@ -213,8 +213,9 @@ class PlugInClassifier(MetaEstimatorMixin, AccuracyMixin, BaseEstimator):
             return self._fit_anew(X, y, sample_weight, fit_params)
 
     def _fit_anew(self, X, y, sample_weight, fit_params):
-        share, promises = self._held_out_share(), self._promises()
-        if (share is not None or promises) and get_tags(self.estimator).input_tags.pairwise:
+        share = self._held_out_share()
+        holds_out = share is not None or self._promises()
+        if holds_out and get_tags(self.estimator).input_tags.pairwise:
             raise ValueError(
                 f"cv={self.cv!r} with rule={self.rule!r} trains {type(self.estimator).__name__} "
                 "on a part of the samples, but a matrix of kernels or distances to new ones has a "
@@ -230,10 +231,10 @@ class PlugInClassifier(MetaEstimatorMixin, AccuracyMixin, BaseEstimator):
             train, rows = self._split(target, share)
         elif needs_scores or not isinstance(self.cv, Integral | None):
             folds = self._folds(X, y, place, split_params)
-            if promises:
+            if holds_out:
                 train, rows = self._only_split(folds)
         target = self._fit_last(X, y, train, fit_params)
-        if share is not None or promises:
+        if holds_out:
             y_score, seen = self._scores(self.estimator_, self._rows(X, rows, train)), []
         elif needs_scores:
             y_score, rows, seen = self._out_of_fold_scores(X, y, folds, fit_params)

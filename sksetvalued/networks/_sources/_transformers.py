@@ -238,9 +238,7 @@ def _pretrained(backbone, source, values, pooling):
             "Without a connection, fetch the repository on a connected machine (hf download "
             "NAME --local-dir FOLDER) and pass the path of its folder as weights."
         ) from error
-    except (
-        RuntimeError
-    ) as error:  # of tensors of other shapes, which the log of transformers names
+    except RuntimeError as error:
         raise ValueError(
             f"the weights of backbone={backbone!r} ({source!r}) are of other shapes than those of "
             f"backbone_params={values!r}: leave out what sets sizes."
